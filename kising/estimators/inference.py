@@ -1,0 +1,303 @@
+"""The E-step: moments of the hidden spins slice by slice (`infer`), or summed up (`gradient`)."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
+
+from kising.estimators import bp, exact, meanfield, tap
+from kising.estimators.block import Block, Estimate, cut, empty_estimate, fields
+from kising.estimators.correlations import CODES
+from kising.model import Array, Couplings, Spins, as_couplings, as_spins
+
+ESTIMATORS = ("exact", "bp", "tap", "mean-field")
+CORRELATIONS = tuple(CODES)
+Out = TypeVar("Out")
+
+
+class Moments(NamedTuple):
+    """Averages over the hidden spins, given the visible ones; slice k is about time step k+1 of the
+    recording.
+    """
+
+    m: Array
+    """⟨tanh f_i⟩, (T-2, Nv)"""
+    mu: Array
+    """⟨σ_b⟩, (T-2, Nh)"""
+    pair: Array
+    """⟨tanh(f_i) σ_b⟩, (T-2, Nv, Nh)"""
+    log_likelihood: Array
+    """log P_t, nats, (T-2,): exact for `exact`, Bethe for `bp`, the free energy of the expansion for `tap`
+    and `mean-field`
+    """
+    converged: npt.NDArray[np.bool_]
+    """whether the slice's iteration reached its tolerance, (T-2,)"""
+    iterations: npt.NDArray[np.int64]
+    """how many iterations it took, (T-2,)"""
+    corrected: npt.NDArray[np.int64]
+    """how many of the slice's Nv Nh pair averages passed ±1 and were replaced, (T-2,)"""
+
+
+class Gradient(NamedTuple):
+    """The gradient of the mean log-likelihood of a slice, and what a learner wants to know besides. Means are
+    over slices.
+    """
+
+    J: Array
+    """mean of (s_i⁺ - m_i) s_j, (Nv, Nv)"""
+    K: Array
+    """mean of s_i⁺ μ_b - ⟨τ_i σ_b⟩, (Nv, Nh)"""
+    L: Array
+    """mean of (μ_a - tanh b_a) s_j⁻, (Nh, Nv)"""
+    log_likelihood: float
+    """mean of log P_t, nats a slice"""
+    converged: float
+    """fraction of slices whose iteration reached its tolerance"""
+    corrected: float
+    """fraction of pair averages that passed ±1 and were replaced"""
+    iterations: float
+    """mean number of E-step iterations a slice"""
+    abs_m: float
+    """mean of |m_i|"""
+    abs_mu: float
+    """mean of |μ_b|"""
+    abs_pair: float
+    """mean of |⟨τ_i σ_b⟩|"""
+    freedom_visible: Array
+    """mean of 1 - m_i², (Nv,): the weight of row i of (J, K) in the complete-data information"""
+    freedom_hidden: Array
+    """mean of 1 - tanh² b_a, (Nh,): the weight of row a of L"""
+    visible_hidden: Array
+    """mean of s_j μ_b, (Nv, Nh)"""
+    hidden_hidden: Array
+    """mean of ⟨σ_a σ_b⟩ with σ_a, σ_b taken as independent within a slice, (Nh, Nh)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EStep:
+    """How hidden spins are averaged over."""
+
+    estimator: str = "bp"
+    """exact | bp | tap | mean-field"""
+    correlations: str = "closed"
+    """for bp: iterated | closed | pair | corrected | iterated-corrected"""
+    tolerance: float = 1e-9
+    """a slice has converged when the mean square change of its messages is below this"""
+    damping: float | None = None
+    """share of the old message kept at each iteration; None: undamped first, 0.5 and 0.8 where that does not
+    settle
+    """
+    max_iterations: int = 200
+    """iterations after which a slice counts as not converged"""
+
+    def __post_init__(self) -> None:
+        _one_of("estimator", self.estimator, ESTIMATORS)
+        _one_of("correlations", self.correlations, CORRELATIONS)
+        if not self.tolerance >= 0:
+            raise ValueError(f"tolerance={self.tolerance}: must be 0 or more")
+        if self.damping is not None and not 0 <= self.damping < 1:
+            raise ValueError(
+                f"damping={self.damping}: must be at least 0 and below 1, or None for adaptive damping"
+            )
+        if self.max_iterations < 1:
+            raise ValueError(f"max_iterations={self.max_iterations}: must be at least 1")
+
+    def check(self, hidden: int) -> None:
+        """Refuse a network that this estimator cannot treat."""
+        if self.estimator == "exact":
+            exact.check_hidden(hidden)
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
+
+
+def infer(
+    couplings: Couplings,
+    visible: npt.ArrayLike,
+    *,
+    estimator: str = "bp",
+    correlations: str = "closed",
+    tolerance: float = 1e-9,
+    damping: float | None = None,
+    max_iterations: int = 200,
+    threads: int = 1,
+) -> Moments:
+    """Average over the hidden spins of every slice of a recording, at the couplings given."""
+    estep = EStep(
+        estimator=estimator,
+        correlations=correlations,
+        tolerance=tolerance,
+        damping=damping,
+        max_iterations=max_iterations,
+    )
+    couplings = as_couplings(couplings)
+    spins = as_spins(visible, width=couplings.J.shape[0])
+    estep.check(couplings.K.shape[1])
+
+    def moments(block: Block, estimate: Estimate) -> Moments:
+        return Moments(
+            estimate.m,
+            estimate.mu,
+            estimate.pair,
+            _log_likelihood(block, estimate),
+            estimate.converged,
+            estimate.iterations,
+            estimate.corrected,
+        )
+
+    parts = list(_each_block(couplings, spins, estep, moments, keep_pairs=True, threads=threads))
+    return Moments(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+
+
+def gradient(
+    couplings: Couplings,
+    visible: npt.ArrayLike,
+    *,
+    estimator: str = "bp",
+    correlations: str = "closed",
+    tolerance: float = 1e-9,
+    damping: float | None = None,
+    max_iterations: int = 200,
+    threads: int = 1,
+) -> Gradient:
+    """The gradient of the mean log-likelihood of a slice; memory does not grow with the length of the
+    recording.
+    """
+    estep = EStep(
+        estimator=estimator,
+        correlations=correlations,
+        tolerance=tolerance,
+        damping=damping,
+        max_iterations=max_iterations,
+    )
+    couplings = as_couplings(couplings)
+    spins = as_spins(visible, width=couplings.J.shape[0])
+    estep.check(couplings.K.shape[1])
+    return checked_gradient(couplings, spins, estep, threads=threads)
+
+
+def checked_gradient(couplings: Couplings, spins: Spins, estep: EStep, *, threads: int) -> Gradient:
+    """`gradient` for arguments that were checked before: a learner calls it at every iteration on the same
+    data.
+    """
+    nv, nh = couplings.K.shape
+    n_slices = spins.shape[0] - 2
+    parts = _each_block(couplings, spins, estep, _sums, keep_pairs=False, threads=threads)
+    total: list[Any] = list(next(parts))
+    for part in parts:
+        total = [x + y for x, y in zip(total, part, strict=True)]
+    mean = Gradient(*(x / n_slices for x in total))
+    return mean._replace(
+        corrected=mean.corrected / (nv * nh),
+        abs_m=mean.abs_m / nv,
+        abs_mu=mean.abs_mu / nh,
+        abs_pair=mean.abs_pair / (nv * nh),
+    )
+
+
+def overlap(couplings: Couplings, visible: Spins, hidden: Spins, estep: EStep, *, threads: int = 1) -> float:
+    """How well the hidden states are recovered: the mean over units and slices of σ_a(t) sign μ_a(t)."""
+    signs = _each_block(
+        as_couplings(couplings), visible, estep, lambda _, e: np.sign(e.mu), keep_pairs=False, threads=threads
+    )
+    total = 0.0
+    for part, sign in zip(cut(visible.shape[0] - 2), signs, strict=True):
+        total += float(np.sum(sign * hidden[part.start + 1 : part.stop + 1]))
+    return total / (hidden.shape[1] * len(visible[2:]))
+
+
+def _sums(block: Block, estimate: Estimate) -> Gradient:
+    m, mu = estimate.m, estimate.mu
+    expected = np.tanh(block.b)
+    return Gradient(
+        J=(block.after - m).T @ block.now,
+        K=block.after.T @ mu - estimate.pair_sum,
+        L=(mu - expected).T @ block.before,
+        log_likelihood=float(np.sum(_log_likelihood(block, estimate))),
+        converged=float(np.sum(estimate.converged)),
+        corrected=float(np.sum(estimate.corrected)),
+        iterations=float(np.sum(estimate.iterations)),
+        abs_m=float(np.sum(np.abs(m))),
+        abs_mu=float(np.sum(np.abs(mu))),
+        abs_pair=float(estimate.pair_abs[0]),
+        freedom_visible=np.sum(1.0 - m * m, axis=0),
+        freedom_hidden=np.sum(1.0 - expected * expected, axis=0),
+        visible_hidden=block.now.T @ mu,
+        hidden_hidden=mu.T @ mu + np.diag(np.sum(1.0 - mu * mu, axis=0)),
+    )
+
+
+def _log_likelihood(block: Block, estimate: Estimate) -> Array:
+    """log P_t = Σ_i s_i⁺ θ_i + log Z - Σ_a log 2cosh b_a."""
+    log_2cosh_b = np.logaddexp(block.b, -block.b)
+    value: Array = np.sum(block.after * block.theta, axis=1) + estimate.log_z - np.sum(log_2cosh_b, axis=1)
+    return value
+
+
+def _each_block(
+    couplings: Couplings,
+    spins: Spins,
+    estep: EStep,
+    reduce: Callable[[Block, Estimate], Out],
+    *,
+    keep_pairs: bool,
+    threads: int,
+) -> Iterator[Out]:
+    """`reduce` of every block in order, computed on `threads` threads; what is computed does not depend on
+    how many.
+    """
+    nv, nh = couplings.K.shape
+
+    def work(part: slice) -> Out:
+        block = fields(couplings, spins, part)
+        out = empty_estimate(part.stop - part.start, nv, nh, keep_pairs=keep_pairs)
+        _fill(couplings, block, out, estep)
+        return reduce(block, out)
+
+    parts = cut(spins.shape[0] - 2)
+    # Matrix products on one thread each: how BLAS divides a product among threads could enter its last
+    # digits.
+    with _blas().limit(limits=1, user_api="blas"):
+        if threads == 1 or len(parts) == 1:
+            yield from map(work, parts)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                yield from pool.map(work, parts)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _fill(couplings: Couplings, block: Block, out: Estimate, estep: EStep) -> None:
+    damping = -1.0 if estep.damping is None else estep.damping
+    cap = estep.max_iterations
+    match estep.estimator:
+        case "exact":
+            exact.estimate(couplings, block, out)
+        case "bp":
+            bp.estimate(
+                couplings,
+                block,
+                out,
+                correlations=estep.correlations,
+                tolerance=estep.tolerance,
+                damping=damping,
+                max_iterations=cap,
+            )
+        case "tap":
+            tap.estimate(
+                couplings, block, out, tolerance=estep.tolerance, damping=damping, max_iterations=cap
+            )
+        case "mean-field":
+            meanfield.estimate(
+                couplings, block, out, tolerance=estep.tolerance, damping=damping, max_iterations=cap
+            )

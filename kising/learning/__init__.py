@@ -1,0 +1,1 @@
+"""The M-step and the loop around both: starts, steps, verdict, scores."""

@@ -1,0 +1,135 @@
+"""`fit`: couplings from a recording of the visible spins, in one call."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from kising.estimators.inference import EStep
+from kising.learning.em import TRACE_COLUMNS, EMState, Learning, Problem, advance, begin, pose, score
+from kising.learning.scores import BLOCKS, nominal_scales, scales_of
+from kising.learning.starts import PATIENCE, STARTS, from_data, from_signs
+from kising.model import BondScales, Couplings, Seed, as_couplings, as_spins
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Learned couplings and how they came about."""
+
+    couplings: Couplings
+    """as learned: hidden units in the order and orientation in which they came out"""
+    trace: "pd.DataFrame"
+    """a row an iteration: step sizes, RMSE, E-step convergence, corrections, mean moments, log-likelihood"""
+    converged: dict[str, bool]
+    """for J, K, L: whether the block had settled when learning ended"""
+    rmse: dict[str, float] | None
+    """for J, K, L, in units of the bond scale, after matching hidden units where the start was random; None
+    without a truth
+    """
+    outcome: str
+    """converged | stalled | diverged"""
+    iterations: int
+    """EM iterations made"""
+    state: EMState
+    """where learning ended; give it as `state` to continue"""
+
+
+def fit(
+    visible: npt.ArrayLike,
+    hidden: int,
+    *,
+    estimator: str = "bp",
+    correlations: str = "corrected",
+    start: str | Couplings = "random",
+    truth: Couplings | None = None,
+    scales: BondScales | None = None,
+    seed: Seed,
+    step: str = "scaled",
+    rate: float = 0.1,
+    momentum: float = 0.0,
+    tolerance: float = 1e-4,
+    hold: int = 3,
+    max_iterations: int = 300,
+    estep_tolerance: float = 1e-9,
+    estep_damping: float | None = None,
+    estep_max_iterations: int = 200,
+    threads: int = 1,
+    state: EMState | None = None,
+) -> Fit:
+    """Learn the couplings of a network with `hidden` unseen spins from a (T, Nv) recording of the others.
+
+    `start` is 'random', 'signs' (needs `truth`, and tells the learner the sign of every true coupling) or
+    couplings to start from. `scales` are the bond scales that steps and RMSE are measured in: by default
+    those of the truth's non-zero bonds, or, without a truth, those of a dense network of strength 1. A fit
+    that diverges ends with its flags false; it does not raise.
+    """
+    learning = Learning(
+        estep=EStep(
+            estimator=estimator,
+            correlations=correlations,
+            tolerance=estep_tolerance,
+            damping=estep_damping,
+            max_iterations=estep_max_iterations,
+        ),
+        step=step,
+        rate=rate,
+        momentum=momentum,
+        tolerance=tolerance,
+        hold=hold,
+        max_iterations=max_iterations,
+        patience=PATIENCE.get(start, 0) if isinstance(start, str) else 0,
+    )
+    spins = as_spins(visible)
+    if hidden < 1:
+        raise ValueError(f"hidden={hidden}: must be at least 1")
+    learning.estep.check(hidden)
+    shape = (spins.shape[1], hidden)
+    if truth is not None:
+        truth = as_couplings(truth)
+        if truth.K.shape != shape:
+            raise ValueError(f"truth is a network of (Nv, Nh) = {truth.K.shape}; the fit is of {shape}")
+    if scales is None:
+        scales = nominal_scales(*shape) if truth is None else scales_of(truth)
+    problem = pose(spins, scales, truth, aligned=start == "random")
+    if state is None:
+        state = begin(_initial(start, problem, hidden, seed))
+    elif state.outcome == "stalled" and state.iteration < max_iterations:
+        raise ValueError(
+            "this state ended at its iteration limit, without a step to go on from: give an earlier one"
+        )
+    while state.outcome == "running":
+        state = advance(state, problem, learning, threads=threads)
+    return summarise(state, problem, learning)
+
+
+def _initial(start: str | Couplings, problem: Problem, hidden: int, seed: Seed) -> Couplings:
+    if not isinstance(start, str):
+        return as_couplings(start)
+    if start == "signs":
+        if problem.truth is None:
+            raise ValueError(
+                "start='signs' takes the signs of the true couplings: give truth=, or start='random'"
+            )
+        return from_signs(problem.truth, problem.scales, seed)
+    if start == "random":
+        return from_data(problem.visible, hidden, problem.scales, seed)
+    raise ValueError(f"start={start!r}: must be one of {', '.join(STARTS)}, or couplings")
+
+
+def summarise(state: EMState, problem: Problem, learning: Learning) -> Fit:
+    """The result of learning that has ended."""
+    import pandas as pd
+
+    return Fit(
+        couplings=state.couplings,
+        trace=pd.DataFrame(state.trace, columns=list(TRACE_COLUMNS)).astype({"iteration": np.int64}),
+        converged={name: held >= learning.hold for name, held in zip(BLOCKS, state.held, strict=True)},
+        rmse=score(state.couplings, problem),
+        outcome=state.outcome,
+        iterations=state.iteration,
+        state=state,
+    )

@@ -1,0 +1,74 @@
+"""How good a reconstruction is (maths.md, "Scores"), and the matching of hidden units that makes the question
+fair.
+
+The likelihood does not change when hidden units are permuted, or when one is flipped (K_·a, L_a· → -K_·a,
+-L_a·): couplings learned from a start that knows nothing of the truth are scored after the permutation and
+signs that bring them nearest to it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from kising.model import BondScales, Couplings, bond_scales
+
+BLOCKS = ("J", "K", "L")
+
+
+def rmse(estimate: Couplings, truth: Couplings, scales: BondScales) -> dict[str, float]:
+    """RMSE_X = √(mean over all entries of (X_rec - X)²) / sd_X, for X in J, K, L; infinite where the estimate
+    is not finite.
+    """
+    return {
+        name: float(np.sqrt(np.mean((x - true) ** 2)) / sd) if np.isfinite(x).all() else float("inf")
+        for name, x, true, sd in zip(BLOCKS, estimate, truth, scales, strict=True)
+    }
+
+
+def baseline(connectivity: float) -> float:
+    """The RMSE to expect of the estimate that is zero everywhere: √c."""
+    return float(np.sqrt(connectivity))
+
+
+def nominal_scales(visible: int, hidden: int) -> BondScales:
+    """The bond scales of a dense network of strength 1: the unit where nothing is known of the ensemble."""
+    return bond_scales(visible, hidden, strength=1.0, connectivity=1.0)
+
+
+def scales_of(truth: Couplings) -> BondScales:
+    """The root mean square of the non-zero bonds of each block; nominal where a block has none."""
+    nominal = nominal_scales(*truth.K.shape)
+    present = [block[block != 0] for block in truth]
+    return BondScales(
+        *(
+            float(np.sqrt(np.mean(bonds**2))) if bonds.size else unit
+            for bonds, unit in zip(present, nominal, strict=True)
+        )
+    )
+
+
+class Alignment(NamedTuple):
+    """Which learned hidden unit stands for which true one."""
+
+    order: np.ndarray
+    """learned unit order[a] is matched with true unit a"""
+    signs: np.ndarray
+    """±1: whether that learned unit is turned over"""
+
+    def apply(self, couplings: Couplings) -> Couplings:
+        """The couplings with hidden units in the truth's order and orientation."""
+        J, K, L = couplings
+        return Couplings(J, K[:, self.order] * self.signs, L[self.order] * self.signs[:, None])
+
+
+def align(estimate: Couplings, truth: Couplings, scales: BondScales) -> Alignment:
+    """The permutation and signs of hidden units nearest to the truth, by squares of K/sd_K and L/sd_L."""
+    learned = np.hstack([estimate.K.T / scales.K, estimate.L / scales.L])
+    true = np.hstack([truth.K.T / scales.K, truth.L / scales.L])
+    # |x - y|² = |x|² + |y|² - 2 x·y: over a permutation only the products matter, and the sign takes the
+    # better of the two.
+    products = true @ np.nan_to_num(learned).T
+    _, order = linear_sum_assignment(np.abs(products), maximize=True)
+    signs = np.where(products[np.arange(len(order)), order] < 0, -1.0, 1.0)
+    return Alignment(order, signs)

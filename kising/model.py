@@ -1,0 +1,183 @@
+"""The model: couplings, the ensembles they are drawn from, and the dynamics (maths.md, "Model and time
+indices").
+
+Symbols: s(t) visible and σ(t) hidden spins, both ±1; J couples visible to visible, K hidden to visible, L
+visible to hidden. One step draws every spin afresh from the state before it:
+
+    P(s_i(t+1) = s) = 1 / (1 + exp(-2 s f_i)),   f_i = Σ_j J_ij s_j(t) + Σ_b K_ib σ_b(t)
+    P(σ_a(t+1) = σ) = 1 / (1 + exp(-2 σ b_a)),   b_a = Σ_j L_aj s_j(t)
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kising.jit import kernel
+
+Array = npt.NDArray[np.float64]
+Spins = npt.NDArray[np.int8]
+Seed = int | Sequence[int] | np.random.SeedSequence
+Bonds = Literal["gaussian", "binary"]
+
+# Sums over thousands of couplings stay finite below this, and a field of 1e100 is as good as an infinite one.
+LARGEST_COUPLING = 1e100
+# How many steps of random numbers are drawn at once; it bounds memory and does not enter the results.
+BLOCK_STEPS = 1024
+CHECKED_STEPS = 65536
+
+
+class Couplings(NamedTuple):
+    """The couplings of a network of Nv visible and Nh hidden spins."""
+
+    J: Array
+    """(Nv, Nv): J_ij acts on visible spin i, from visible spin j."""
+    K: Array
+    """(Nv, Nh): K_ib acts on visible spin i, from hidden spin b."""
+    L: Array
+    """(Nh, Nv): L_aj acts on hidden spin a, from visible spin j."""
+
+
+class Recording(NamedTuple):
+    """A simulated history of T steps."""
+
+    visible: Spins
+    """(T, Nv): s_i(t), ±1."""
+    hidden: Spins
+    """(T, Nh): σ_a(t), ±1; a learner never sees them."""
+
+
+class BondScales(NamedTuple):
+    """The standard deviation of a non-zero bond of each block: the unit in which RMSE is measured."""
+
+    J: float
+    """g / √(2 Nv c)"""
+    K: float
+    """g / √(2 Nh c)"""
+    L: float
+    """g / √(Nv c)"""
+
+
+def bond_scales(visible: int, hidden: int, *, strength: float, connectivity: float) -> BondScales:
+    """The scale of non-zero bonds for coupling strength g and connectivity c (maths.md, "Ensembles")."""
+    return BondScales(
+        J=strength / np.sqrt(2 * visible * connectivity),
+        K=strength / np.sqrt(2 * hidden * connectivity),
+        L=strength / np.sqrt(visible * connectivity),
+    )
+
+
+def random_stream(seed: Seed) -> np.random.Generator:
+    """The generator of an explicit seed; named, so that a default cannot change under it."""
+    if seed is None:
+        raise ValueError("seed: give a number; nothing in kising is random without an explicit seed")
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def draw_couplings(
+    visible: int,
+    hidden: int,
+    *,
+    strength: float = 1.0,
+    connectivity: float = 1.0,
+    bonds: Bonds = "gaussian",
+    seed: Seed,
+) -> Couplings:
+    """Draw a network: each bond is non-zero with probability `connectivity`, then N(0, sd²) or ±sd."""
+    if visible < 1 or hidden < 1:
+        raise ValueError(f"visible={visible}, hidden={hidden}: both must be at least 1")
+    if not 0 < connectivity <= 1:
+        raise ValueError(f"connectivity={connectivity}: must be above 0 and at most 1")
+    if not (np.isfinite(strength) and strength >= 0):
+        raise ValueError(f"strength={strength}: must be a finite number, 0 or more")
+    if bonds not in ("gaussian", "binary"):
+        raise ValueError(f"bonds={bonds!r}: must be 'gaussian' or 'binary'")
+    rng = random_stream(seed)
+    scales = bond_scales(visible, hidden, strength=strength, connectivity=connectivity)
+
+    def block(shape: tuple[int, int], sd: float) -> Array:
+        present = rng.random(shape) < connectivity
+        values = rng.standard_normal(shape) if bonds == "gaussian" else rng.choice([-1.0, 1.0], size=shape)
+        return np.where(present, sd * values, 0.0)
+
+    return Couplings(
+        J=block((visible, visible), scales.J),
+        K=block((visible, hidden), scales.K),
+        L=block((hidden, visible), scales.L),
+    )
+
+
+def simulate(couplings: Couplings, length: int, *, seed: Seed) -> Recording:
+    """Run the dynamics for `length` steps from a random state; a shorter recording is a prefix of a longer
+    one.
+    """
+    J, K, L = as_couplings(couplings)
+    if length < 1:
+        raise ValueError(f"length={length}: must be at least 1")
+    nv, nh = K.shape
+    rng = random_stream(seed)
+    # Column j of the weights is what spin j sends to every spin: the kernel adds columns, in a fixed order.
+    columns = np.zeros((nv + nh, nv + nh))
+    columns[:, :nv] = np.hstack([J, K]).T
+    columns[:nv, nv:] = L.T
+    spins = np.empty((length, nv + nh), dtype=np.int8)
+    spins[0] = np.where(rng.random(nv + nh) < 0.5, -1, 1)
+    for start in range(1, length, BLOCK_STEPS):
+        stop = min(start + BLOCK_STEPS, length)
+        _advance(columns, rng.random((stop - start, nv + nh)), spins[start - 1 : stop])
+    return Recording(np.ascontiguousarray(spins[:, :nv]), np.ascontiguousarray(spins[:, nv:]))
+
+
+@kernel
+def _advance(columns: Array, uniform: Array, spins: Spins) -> None:
+    """Fill spins[1:] from spins[0]; row t of `uniform` decides step t."""
+    n = columns.shape[0]
+    field = np.empty(n)
+    for t in range(uniform.shape[0]):
+        field[:] = 0.0
+        for j in range(n):
+            s = float(spins[t, j])
+            for i in range(n):
+                field[i] += columns[j, i] * s
+        for i in range(n):
+            up = uniform[t, i] * (1.0 + np.exp(-2.0 * field[i])) < 1.0
+            spins[t + 1, i] = 1 if up else -1
+
+
+def as_couplings(couplings: Couplings) -> Couplings:
+    """Couplings as contiguous float64 arrays of matching shapes, or a ValueError that names the misfit."""
+    J, K, L = (np.ascontiguousarray(x, dtype=np.float64) for x in couplings)
+    if J.ndim != 2 or K.ndim != 2 or L.ndim != 2:
+        raise ValueError(f"J, K and L must be matrices; they have {J.ndim}, {K.ndim} and {L.ndim} dimensions")
+    nv, nh = K.shape
+    if J.shape != (nv, nv) or L.shape != (nh, nv):
+        raise ValueError(
+            f"couplings do not fit together: J {J.shape}, K {K.shape}, L {L.shape}; "
+            f"with K (Nv, Nh) = {K.shape}, J must be {(nv, nv)} and L {(nh, nv)}"
+        )
+    if nv < 1 or nh < 1:
+        raise ValueError(f"a network needs at least one visible and one hidden spin; K is {K.shape}")
+    for name, block in zip("JKL", (J, K, L), strict=True):
+        if not np.isfinite(block).all():
+            raise ValueError(f"{name} holds NaN or infinity; couplings must be finite")
+    return Couplings(*(np.clip(x, -LARGEST_COUPLING, LARGEST_COUPLING) for x in (J, K, L)))
+
+
+def as_spins(visible: npt.ArrayLike, *, width: int | None = None) -> Spins:
+    """A recording as int8 (T, Nv) with T ≥ 3, or a ValueError that names the misfit."""
+    array = np.asarray(visible)
+    if array.ndim != 2:
+        raise ValueError(f"a recording is a (T, Nv) array; this one has {array.ndim} dimensions")
+    if width is not None and array.shape[1] != width:
+        raise ValueError(f"the recording has {array.shape[1]} visible spins, the couplings {width}")
+    if array.shape[0] < 3 or array.shape[1] < 1:
+        raise ValueError(f"a recording needs at least 3 steps of at least 1 spin; this one is {array.shape}")
+    # Rows are checked a block at a time: a mask of a long recording would outweigh the recording.
+    for start in range(0, array.shape[0], CHECKED_STEPS):
+        rows = array[start : start + CHECKED_STEPS]
+        wrong = (rows != 1) & (rows != -1)
+        if wrong.any():
+            t, i = np.argwhere(wrong)[0]
+            raise ValueError(f"spins must be -1 or +1; step {start + t}, spin {i} is {rows[t, i]}")
+    return np.ascontiguousarray(array, dtype=np.int8)

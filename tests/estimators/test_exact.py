@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import enumerate_slices, small_network
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kising import draw_couplings, infer, simulate
+from kising.estimators.exact import MAX_HIDDEN
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    visible=st.integers(1, 7),
+    hidden=st.integers(1, 5),
+    strength=st.sampled_from([0.01, 0.3, 1.0, 3.0, 10.0, 300.0]),
+)
+def test_equals_enumeration(seed: int, visible: int, hidden: int, strength: float) -> None:
+    couplings, recording = small_network(seed, visible=visible, hidden=hidden, strength=strength)
+    moments = infer(couplings, recording, estimator="exact")
+    truth = enumerate_slices(couplings, recording)
+    np.testing.assert_allclose(moments.m, truth.m, atol=1e-10)
+    np.testing.assert_allclose(moments.mu, truth.mu, atol=1e-10)
+    np.testing.assert_allclose(moments.pair, truth.pair, atol=1e-10)
+    np.testing.assert_allclose(moments.log_likelihood, truth.log_likelihood, rtol=1e-12, atol=1e-10)
+    assert moments.converged.all()
+
+
+def test_long_gray_walk_keeps_its_digits() -> None:
+    # 2^14 multiplications of the odds: their rounding must not add up.
+    couplings = draw_couplings(3, 14, strength=2.0, seed=1)
+    recording = simulate(couplings, 4, seed=2).visible
+    moments = infer(couplings, recording, estimator="exact")
+    truth = enumerate_slices(couplings, recording)
+    np.testing.assert_allclose(moments.pair, truth.pair, atol=1e-10)
+    np.testing.assert_allclose(moments.log_likelihood, truth.log_likelihood, atol=1e-10)
+
+
+def test_more_visible_spins_than_factors_of_one_product() -> None:
+    couplings = draw_couplings(1100, 1, seed=1)
+    recording = simulate(couplings, 4, seed=2).visible
+    moments = infer(couplings, recording, estimator="exact")
+    truth = enumerate_slices(couplings, recording)
+    np.testing.assert_allclose(moments.mu, truth.mu, atol=1e-10)
+    np.testing.assert_allclose(moments.log_likelihood, truth.log_likelihood, rtol=1e-12)
+
+
+def test_too_many_hidden_spins_are_refused_with_a_way_out() -> None:
+    couplings = draw_couplings(2, MAX_HIDDEN + 1, seed=0)
+    with pytest.raises(ValueError, match=r"at most 20 hidden spins; here Nh = 21: use 'bp'"):
+        infer(couplings, np.ones((3, 2)), estimator="exact")

@@ -1,0 +1,128 @@
+"""What all estimators promise alike."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from conftest import small_network
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kising import Couplings, draw_couplings, gradient, infer, simulate
+from kising.estimators.block import BLOCK_SLICES
+from kising.estimators.inference import CORRELATIONS, ESTIMATORS, EStep, overlap
+
+WAYS = [(e, c) for e in ESTIMATORS for c in (CORRELATIONS if e == "bp" else ("closed",))]
+
+
+@pytest.mark.parametrize(("estimator", "correlations"), WAYS)
+def test_shapes_and_gradient_equals_sums_of_moments(estimator: str, correlations: str) -> None:
+    length = 2 * BLOCK_SLICES + 100
+    couplings, recording = small_network(5, visible=5, hidden=3, length=length)
+    how = {"estimator": estimator, "correlations": correlations}
+    moments = infer(couplings, recording, **how)
+    n = length - 2
+    assert [x.shape for x in moments] == [(n, 5), (n, 3), (n, 5, 3), (n,), (n,), (n,), (n,)]
+    slopes = gradient(couplings, recording, **how)
+    before, now, after = recording[:-2], recording[1:-1], recording[2:]
+    np.testing.assert_allclose(slopes.J, (after - moments.m).T @ now / n, atol=1e-12)
+    np.testing.assert_allclose(slopes.K, after.T @ moments.mu / n - moments.pair.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(
+        slopes.L, (moments.mu - np.tanh(before @ couplings.L.T)).T @ before / n, atol=1e-12
+    )
+    assert slopes.log_likelihood == pytest.approx(moments.log_likelihood.mean(), rel=1e-12)
+    assert slopes.converged == moments.converged.mean()
+    assert slopes.iterations == pytest.approx(moments.iterations.mean())
+    assert slopes.abs_m == pytest.approx(np.abs(moments.m).mean())
+    assert slopes.abs_mu == pytest.approx(np.abs(moments.mu).mean())
+    assert slopes.abs_pair == pytest.approx(np.abs(moments.pair).mean())
+
+
+@pytest.mark.parametrize(("estimator", "correlations"), WAYS)
+def test_threads_do_not_enter_the_result(estimator: str, correlations: str) -> None:
+    couplings, recording = small_network(5, visible=30, hidden=3, length=5 * BLOCK_SLICES)
+    one, three = (
+        gradient(couplings, recording, estimator=estimator, correlations=correlations, threads=n)
+        for n in (1, 3)
+    )
+    assert all(np.array_equal(x, y) for x, y in zip(one, three, strict=True))
+
+
+EXTREMES = {
+    "zero couplings": lambda c: Couplings(*(0 * x for x in c)),
+    "zero K": lambda c: c._replace(K=0 * c.K),
+    "K = ±10": lambda c: c._replace(K=10 * np.sign(c.K)),
+    "K = +10": lambda c: c._replace(K=np.full_like(c.K, 10.0)),
+    "J = ±1000": lambda c: c._replace(J=1000 * np.sign(c.J)),
+    "L = ±1000": lambda c: c._replace(L=1000 * np.sign(c.L)),
+    "all = ±100": lambda c: Couplings(*(100 * np.sign(x) for x in c)),
+    "all = ±1e308": lambda c: Couplings(*(1e308 * np.sign(x) for x in c)),
+    "all = ±5e-324": lambda c: Couplings(*(5e-324 * np.sign(x) for x in c)),
+}
+SIZES = {"one hidden": (6, 1), "more hidden than visible": (3, 7), "one of each": (1, 1), "wide": (40, 6)}
+
+
+@pytest.mark.parametrize(("estimator", "correlations"), WAYS)
+@pytest.mark.parametrize("extreme", EXTREMES)
+@pytest.mark.parametrize("size", SIZES)
+def test_no_finite_input_gives_nan(estimator: str, correlations: str, extreme: str, size: str) -> None:
+    visible, hidden = SIZES[size]
+    couplings = EXTREMES[extreme](draw_couplings(visible, hidden, seed=3))
+    random = np.where(np.random.default_rng(1).random((8, visible)) < 0.5, -1, 1)
+    frozen = np.ones((3, visible))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for recording in (random, frozen):
+            moments = infer(couplings, recording, estimator=estimator, correlations=correlations)
+            assert all(np.isfinite(x).all() for x in moments)
+            assert np.abs(moments.m).max() <= 1
+            assert np.abs(moments.mu).max() <= 1
+            slopes = gradient(couplings, recording, estimator=estimator, correlations=correlations)
+            assert all(np.isfinite(x).all() for x in slopes)
+
+
+@pytest.mark.parametrize(("estimator", "correlations"), WAYS)
+@given(seed=st.integers(0, 10**6))
+def test_symmetries_of_the_likelihood(estimator: str, correlations: str, seed: int) -> None:
+    """Permuting hidden units permutes their averages; flipping one turns its own over; the rest stays."""
+    couplings, recording = small_network(seed, visible=5, hidden=3, strength=0.7)
+    how = {"estimator": estimator, "correlations": correlations, "tolerance": 1e-24, "max_iterations": 1000}
+    rng = np.random.default_rng(seed)
+    order, signs = rng.permutation(3), rng.choice([-1, 1], 3)
+    J, K, L = couplings
+    base = infer(couplings, recording, **how)
+    moved = infer(Couplings(J, K[:, order] * signs, L[order] * signs[:, None]), recording, **how)
+    settled = base.converged & moved.converged
+    np.testing.assert_allclose(moved.m[settled], base.m[settled], atol=1e-9)
+    np.testing.assert_allclose(moved.mu[settled], (base.mu[:, order] * signs)[settled], atol=1e-9)
+    np.testing.assert_allclose(moved.pair[settled], (base.pair[:, :, order] * signs)[settled], atol=1e-8)
+    np.testing.assert_allclose(moved.log_likelihood[settled], base.log_likelihood[settled], atol=1e-9)
+
+
+def test_overlap_is_the_mean_agreement_of_signs() -> None:
+    couplings = draw_couplings(10, 3, seed=1)
+    recording = simulate(couplings, BLOCK_SLICES + 50, seed=2)
+    estep = EStep(estimator="exact")
+    mu = infer(couplings, recording.visible, estimator="exact").mu
+    expected = np.mean(np.sign(mu) * recording.hidden[1:-1])
+    assert overlap(couplings, recording.visible, recording.hidden, estep) == pytest.approx(
+        expected, abs=1e-12
+    )
+    assert expected > 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"estimator": "bpp"}, "must be one of exact, bp, tap, mean-field"),
+        ({"correlations": "open"}, "must be one of iterated, closed, pair, corrected, iterated-corrected"),
+        ({"tolerance": -1.0}, "tolerance"),
+        ({"damping": 1.0}, "below 1"),
+        ({"max_iterations": 0}, "at least 1"),
+    ],
+)
+def test_impossible_settings_are_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        EStep(**arguments)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kising import Couplings, bond_scales, draw_couplings
+from kising.learning.scores import align, baseline, nominal_scales, rmse, scales_of
+
+
+def test_rmse_of_a_known_error() -> None:
+    truth = draw_couplings(10, 4, seed=1)
+    scales = bond_scales(10, 4, strength=1.0, connectivity=1.0)
+    off = Couplings(*(x + sd * 0.25 for x, sd in zip(truth, scales, strict=True)))
+    assert rmse(off, truth, scales) == pytest.approx({"J": 0.25, "K": 0.25, "L": 0.25})
+    assert rmse(truth, truth, scales) == {"J": 0.0, "K": 0.0, "L": 0.0}
+
+
+def test_rmse_of_an_estimate_that_is_not_finite_is_infinite() -> None:
+    truth = draw_couplings(3, 2, seed=1)
+    broken = truth._replace(K=truth.K * np.nan)
+    assert rmse(broken, truth, nominal_scales(3, 2)) == {"J": 0.0, "K": np.inf, "L": 0.0}
+
+
+@pytest.mark.parametrize("connectivity", [0.1, 0.4, 1.0])
+def test_zero_estimate_scores_the_baseline(connectivity: float) -> None:
+    truth = draw_couplings(300, 300, connectivity=connectivity, seed=2)
+    zero = Couplings(*(0 * x for x in truth))
+    scales = bond_scales(300, 300, strength=1.0, connectivity=connectivity)
+    for value in rmse(zero, truth, scales).values():
+        assert value == pytest.approx(baseline(connectivity), rel=0.03)
+
+
+def test_scales_of_the_truth_are_those_of_its_bonds() -> None:
+    truth = draw_couplings(30, 10, strength=0.8, connectivity=0.3, bonds="binary", seed=3)
+    assert scales_of(truth) == pytest.approx(bond_scales(30, 10, strength=0.8, connectivity=0.3))
+    empty = truth._replace(K=0 * truth.K)
+    assert scales_of(empty).K == nominal_scales(30, 10).K
+
+
+@given(seed=st.integers(0, 10**6), hidden=st.integers(1, 7))
+def test_alignment_undoes_any_relabelling(seed: int, hidden: int) -> None:
+    truth = draw_couplings(6, hidden, seed=seed)
+    rng = np.random.default_rng(seed)
+    order, signs = rng.permutation(hidden), rng.choice([-1.0, 1.0], hidden)
+    relabelled = Couplings(truth.J, truth.K[:, order] * signs, truth.L[order] * signs[:, None])
+    found = align(relabelled, truth, nominal_scales(6, hidden)).apply(relabelled)
+    for x, y in zip(found, truth, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@given(seed=st.integers(0, 10**6))
+def test_alignment_is_the_best_of_all(seed: int) -> None:
+    from itertools import permutations, product
+
+    truth, guess = draw_couplings(4, 3, seed=seed), draw_couplings(4, 3, seed=seed + 1)
+    scales = nominal_scales(4, 3)
+
+    def error(x: Couplings) -> float:
+        return float(sum(np.sum((a - b) ** 2) / sd**2 for a, b, sd in zip(x, truth, scales, strict=True)))
+
+    best = min(
+        error(Couplings(guess.J, guess.K[:, order] * signs, guess.L[list(order)] * np.array(signs)[:, None]))
+        for order in permutations(range(3))
+        for signs in product([-1.0, 1.0], repeat=3)
+    )
+    assert error(align(guess, truth, scales).apply(guess)) == pytest.approx(best)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kising import Couplings, bond_scales, draw_couplings, simulate
+from kising.learning.starts import fit_visible, from_data, from_signs
+
+
+def test_signs_keep_sign_and_zeros_and_randomise_magnitude() -> None:
+    truth = draw_couplings(60, 20, connectivity=0.3, seed=1)
+    scales = bond_scales(60, 20, strength=1.0, connectivity=0.3)
+    start = from_signs(truth, scales, seed=2)
+    for x, true, sd in zip(start, truth, scales, strict=True):
+        np.testing.assert_array_equal(np.sign(x), np.sign(true))
+        bonds = true != 0
+        assert np.mean(x[bonds] ** 2) == pytest.approx(sd**2, rel=0.3)
+        assert abs(np.corrcoef(np.abs(x[bonds]), np.abs(true[bonds]))[0, 1]) < 0.2
+
+
+def test_visible_fit_is_a_maximum_of_the_visible_likelihood() -> None:
+    visible = simulate(draw_couplings(6, 2, seed=3), 3000, seed=4).visible
+    J = fit_visible(visible)
+    now, after = visible[1:-1].astype(float), visible[2:].astype(float)
+    np.testing.assert_allclose((after - np.tanh(now @ J.T)).T @ now / len(now), 0, atol=1e-4)
+
+
+def test_visible_fit_finds_the_couplings_of_a_network_without_hidden_influence() -> None:
+    truth = draw_couplings(8, 1, seed=5)
+    truth = Couplings(truth.J, 0 * truth.K, truth.L)
+    length = 100_000
+    J = fit_visible(simulate(truth, length, seed=6).visible)
+    assert np.sqrt(np.mean((J - truth.J) ** 2)) < 2 / np.sqrt(length)
+
+
+def test_visible_fit_survives_fewer_steps_than_spins_and_frozen_spins() -> None:
+    assert np.isfinite(fit_visible(np.ones((3, 12), dtype=np.int8))).all()
+    rng = np.random.default_rng(1)
+    assert np.isfinite(fit_visible(rng.choice(np.array([-1, 1], dtype=np.int8), (5, 12)))).all()
+
+
+def test_random_start_knows_nothing_of_the_truth() -> None:
+    truth = draw_couplings(40, 20, seed=7)
+    visible = simulate(truth, 2000, seed=8).visible
+    start = from_data(visible, 20, bond_scales(40, 20, strength=1.0, connectivity=1.0), seed=9)
+    assert abs(np.corrcoef(start.K.ravel(), truth.K.ravel())[0, 1]) < 0.15
+    assert abs(np.corrcoef(start.L.ravel(), truth.L.ravel())[0, 1]) < 0.15

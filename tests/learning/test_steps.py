@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import small_network
+
+from kising import gradient
+from kising.learning.scores import nominal_scales
+from kising.learning.steps import (
+    MEMORY,
+    accelerate,
+    ascend,
+    flatten,
+    no_history,
+    scaled_step,
+    spin_products,
+    unflatten,
+    within_reach,
+)
+from kising.model import Couplings
+
+
+def test_spin_products_are_means_over_slices() -> None:
+    _, recording = small_network(3, visible=5, hidden=2, length=3000)
+    products = spin_products(recording)
+    s = recording.astype(float)
+    np.testing.assert_allclose(products.before, s[:-2].T @ s[:-2] / 2998, atol=1e-12)
+    np.testing.assert_allclose(products.now, s[1:-1].T @ s[1:-1] / 2998, atol=1e-12)
+
+
+def test_scaled_step_solves_with_the_complete_data_information() -> None:
+    couplings, recording = small_network(3, visible=4, hidden=2, length=500)
+    slopes = gradient(couplings, recording, estimator="exact")
+    products = spin_products(recording)
+    step = scaled_step(slopes, products)
+    C = np.block([[products.now, slopes.visible_hidden], [slopes.visible_hidden.T, slopes.hidden_hidden]])
+    JK = np.hstack([step.J, step.K])
+    np.testing.assert_allclose(
+        (JK * slopes.freedom_visible[:, None]) @ C, np.hstack([slopes.J, slopes.K]), atol=1e-4
+    )
+    np.testing.assert_allclose(
+        (step.L * slopes.freedom_hidden[:, None]) @ products.before, slopes.L, atol=1e-4
+    )
+
+
+def test_flatten_and_back() -> None:
+    couplings, _ = small_network(1, visible=3, hidden=2)
+    scales = nominal_scales(3, 2)
+    back = unflatten(flatten(couplings, scales), couplings, scales)
+    for x, y in zip(couplings, back, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-15)
+
+
+def test_acceleration_solves_a_linear_fixed_point_in_few_steps() -> None:
+    """On f(x) = A (x* - x), Anderson acceleration with enough memory is a Krylov method: exact after rank(A)
+    + 1 steps.
+    """
+    rng = np.random.default_rng(0)
+    like, _ = small_network(1, visible=3, hidden=2)
+    scales = nominal_scales(3, 2)
+    n = sum(x.size for x in like)
+    target = 0.1 * rng.standard_normal(n)
+    rates = rng.choice([0.05, 0.2, 0.6], n)
+    x, history = unflatten(np.zeros(n), like, scales), no_history(n)
+    for _ in range(MEMORY + 1):
+        step = unflatten(rates * (target - flatten(x, scales)), like, scales)
+        x, history = accelerate(x, step, history, scales, patience=0)
+    # Plain steps would be left with (1 - 0.05)^6 = 0.74 of the error.
+    assert np.linalg.norm(flatten(x, scales) - target) < 1e-3 * np.linalg.norm(target)
+
+
+def test_memory_is_bounded_and_dropped_when_steps_grow() -> None:
+    like, _ = small_network(1, visible=3, hidden=2)
+    scales = nominal_scales(3, 2)
+    n = sum(x.size for x in like)
+    x, history = like, no_history(n)
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        x, history = accelerate(
+            x, unflatten(0.1 * rng.standard_normal(n), like, scales), history, scales, patience=0
+        )
+        assert len(history.steps) <= MEMORY + 1
+    before = x
+    big = unflatten(rng.standard_normal(n), like, scales)
+    x, history = accelerate(x, big, history, scales, patience=0)
+    assert len(history.steps) == 1
+    expected = within_reach(before, big, scales)
+    assert all(np.array_equal(a, b) for a, b in zip(x, expected, strict=True))
+
+
+def test_no_block_moves_beyond_its_reach() -> None:
+    couplings, _ = small_network(1, visible=3, hidden=2)
+    scales = nominal_scales(3, 2)
+    huge = Couplings(*(1e6 * np.ones_like(x) for x in couplings))
+    moved = within_reach(couplings, huge, scales)
+    for x, y, sd in zip(couplings, moved, scales, strict=True):
+        reach = max(np.sqrt(np.mean(x**2)), sd)
+        assert np.sqrt(np.mean((y - x) ** 2)) == pytest.approx(reach)
+
+
+def test_momentum_adds_a_share_of_the_last_move() -> None:
+    couplings, recording = small_network(3, visible=4, hidden=2, length=100)
+    slopes = gradient(couplings, recording, estimator="exact")
+    n = sum(x.size for x in couplings)
+    first, history = ascend(couplings, slopes, no_history(n), rate=0.5, momentum=0.9)
+    np.testing.assert_allclose(first.J, couplings.J + 0.5 * slopes.J)
+    second, _ = ascend(first, slopes, history, rate=0.5, momentum=0.9)
+    np.testing.assert_allclose(second.L - first.L, (0.5 + 0.45) * slopes.L, atol=1e-14)
+
+
+def test_acceleration_waits_until_steps_have_shrunk() -> None:
+    like, _ = small_network(1, visible=3, hidden=2)
+    scales = nominal_scales(3, 2)
+    n = sum(x.size for x in like)
+    x, history = like, no_history(n)
+    sizes = [1.0, 0.9, 0.8, 0.7, 0.95, 0.9, 0.85, 0.8]
+    remembered = []
+    for size in sizes:
+        step = unflatten(np.full(n, 0.01 * size), like, scales)
+        x, history = accelerate(x, step, history, scales, patience=3)
+        remembered.append(len(history.steps))
+    # Steps shrink three times in a row up to the fourth and, after growing at the fifth, again up to the
+    # eighth.
+    assert remembered == [1, 1, 1, 2, 1, 1, 1, 2]

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kising import Couplings, bond_scales, draw_couplings, simulate
+from kising.model import as_couplings, as_spins
+
+
+@given(st.integers(1, 30), st.integers(1, 10), st.integers(0, 2**32))
+def test_shapes(visible: int, hidden: int, seed: int) -> None:
+    J, K, L = draw_couplings(visible, hidden, seed=seed)
+    assert (J.shape, K.shape, L.shape) == ((visible, visible), (visible, hidden), (hidden, visible))
+    assert J.dtype == K.dtype == L.dtype == np.float64
+
+
+@pytest.mark.parametrize("bonds", ["gaussian", "binary"])
+@pytest.mark.parametrize("connectivity", [0.1, 0.5, 1.0])
+def test_ensemble_has_the_connectivity_and_spread_asked_for(bonds: str, connectivity: float) -> None:
+    couplings = draw_couplings(200, 100, strength=0.7, connectivity=connectivity, bonds=bonds, seed=1)
+    scales = bond_scales(200, 100, strength=0.7, connectivity=connectivity)
+    for block, sd in zip(couplings, scales, strict=True):
+        present = block[block != 0]
+        n = block.size
+        # Five standard errors of a binomial fraction, of a variance and of a mean.
+        assert abs(present.size / n - connectivity) <= 5 * np.sqrt(connectivity * (1 - connectivity) / n)
+        assert np.mean(present**2) == pytest.approx(sd**2, rel=5 * np.sqrt(2 / present.size))
+        assert abs(present.mean()) < 5 * sd / np.sqrt(present.size)
+        if bonds == "binary":
+            np.testing.assert_allclose(np.abs(present), sd)
+
+
+def test_scales_are_those_of_the_model() -> None:
+    scales = bond_scales(80, 8, strength=2.0, connectivity=0.1)
+    assert pytest.approx(2 / np.sqrt(2 * 80 * 0.1)) == scales.J
+    assert pytest.approx(2 / np.sqrt(2 * 8 * 0.1)) == scales.K
+    assert pytest.approx(2 / np.sqrt(80 * 0.1)) == scales.L
+
+
+def test_same_seed_same_network_and_another_seed_another() -> None:
+    first, again, other = (draw_couplings(5, 2, seed=s) for s in (3, 3, 4))
+    assert all(np.array_equal(x, y) for x, y in zip(first, again, strict=True))
+    assert not np.array_equal(first.J, other.J)
+
+
+def test_nothing_is_random_without_a_seed() -> None:
+    with pytest.raises(ValueError, match="explicit seed"):
+        draw_couplings(5, 2, seed=None)  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000))
+def test_shorter_recording_is_a_prefix_of_a_longer_one(one: int, other: int) -> None:
+    couplings = draw_couplings(4, 2, seed=1)
+    short, long = (simulate(couplings, length, seed=9) for length in sorted((one, other)))
+    n = len(short.visible)
+    assert np.array_equal(short.visible, long.visible[:n])
+    assert np.array_equal(short.hidden, long.hidden[:n])
+
+
+def test_transitions_have_the_probabilities_of_the_model() -> None:
+    couplings = draw_couplings(3, 2, strength=1.5, seed=5)
+    length = 400_000
+    recording = simulate(couplings, length, seed=6)
+    s, sigma = recording.visible.astype(float), recording.hidden.astype(float)
+    assert set(np.unique(recording.visible)) == {-1, 1}
+    f = s @ couplings.J.T + sigma @ couplings.K.T
+    b = s @ couplings.L.T
+    # Given the state before it, a spin less its mean is noise: its products with anything of that state
+    # average to zero.
+    for spin, field in ((s, f), (sigma, b)):
+        noise = spin[1:] - np.tanh(field[:-1])
+        state = np.hstack([s, sigma])[:-1]
+        assert np.abs(noise.T @ state / length).max() < 5 / np.sqrt(length)
+        assert np.abs(np.mean(noise**2 - (1 - np.tanh(field[:-1]) ** 2), axis=0)).max() < 5 / np.sqrt(length)
+
+
+def test_extreme_couplings_simulate_without_complaint() -> None:
+    couplings = Couplings(*(x * 1e308 for x in draw_couplings(3, 2, bonds="binary", seed=1)))
+    assert set(np.unique(simulate(couplings, 100, seed=2).visible)) <= {-1, 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"visible": 0}, "at least 1"),
+        ({"hidden": 0}, "at least 1"),
+        ({"connectivity": 0.0}, "connectivity"),
+        ({"connectivity": 1.5}, "connectivity"),
+        ({"strength": float("nan")}, "strength"),
+        ({"bonds": "cauchy"}, "'gaussian' or 'binary'"),
+    ],
+)
+def test_impossible_networks_are_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        draw_couplings(**({"visible": 3, "hidden": 2, "seed": 0} | arguments))
+
+
+def test_misfits_are_named() -> None:
+    J, K, L = draw_couplings(3, 2, seed=0)
+    with pytest.raises(ValueError, match=r"J must be \(3, 3\) and L \(2, 3\)"):
+        as_couplings(Couplings(J, K, L.T))
+    with pytest.raises(ValueError, match="K holds NaN"):
+        as_couplings(Couplings(J, K * np.nan, L))
+    with pytest.raises(ValueError, match="step 2, spin 1 is 0"):
+        as_spins(np.array([[1, 1], [1, -1], [1, 0], [1, 1]]))
+    with pytest.raises(ValueError, match="spins must be -1 or \\+1"):
+        as_spins(np.full((4, 2), np.nan))
+    with pytest.raises(ValueError, match="at least 3 steps"):
+        as_spins(np.ones((2, 4)))
+    with pytest.raises(ValueError, match="5 visible spins, the couplings 3"):
+        as_spins(np.ones((9, 5)), width=3)
