@@ -8,13 +8,14 @@ on many cores (`run_sweep`, or the command `kising`).
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kising.version import __version__
+
 if TYPE_CHECKING:
     from kising.estimators.inference import Gradient, Moments, gradient, infer
     from kising.learning.fit import Fit, fit
     from kising.model import Couplings, Recording, bond_scales, draw_couplings, simulate
     from kising.run import Results, run_sweep
 
-__version__ = "0.1.0"
 __all__ = [
     "Couplings",
     "Fit",
@@ -22,6 +23,7 @@ __all__ = [
     "Moments",
     "Recording",
     "Results",
+    "__version__",
     "bond_scales",
     "draw_couplings",
     "fit",

@@ -31,10 +31,12 @@ from kising.model import Array, Couplings
 # bit.
 LARGEST_FIELD = 100.0
 LARGEST_COUPLING = 40.0
-# The odds of a bond lie between e^{-2|K|} and e^{2|K|}. While Σ 2|K| over a row and over a column stays below
-# this, products of odds cannot leave floating point, and one logarithm a product is enough; otherwise one is
-# taken a factor.
+LARGEST_ODDS = np.exp(2.0 * LARGEST_FIELD)
+# The odds of a bond lie between e^{-2|K|} and e^{2|K|}. While Σ 2|K| over a row and over a column, and twice the
+# fields of a slice, stay below this, products of odds stay within floating point and need no logarithms.
 SAFE_EXPONENT = 600.0
+# Rows of the scratch array.
+PLUS, MINUS = 0, 1
 
 
 def estimate(
@@ -52,10 +54,10 @@ def estimate(
     # g is computed anew where K was clipped: field and messages must speak of the same network.
     g = block.g if np.array_equal(K, couplings.K) else block.after @ K + block.b
     size = 2.0 * np.abs(K)
-    safe = bool(max(size.sum(axis=0).max(), size.sum(axis=1).max()) < SAFE_EXPONENT)
+    tame = bool(max(size.sum(axis=0).max(), size.sum(axis=1).max()) < SAFE_EXPONENT)
     way, correct = corr.CODES[correlations]
     _propagate_slices(
-        block.theta, g, K, np.exp(-2.0 * K), safe, way, correct, tolerance, damping, max_iterations,
+        block.theta, g, K, np.exp(-2.0 * K), tame, way, correct, tolerance, damping, max_iterations,
         out.m, out.mu, out.pair, out.pair_sum, out.pair_abs, out.log_z,
         out.converged, out.iterations, out.corrected,
     )  # fmt: skip
@@ -67,7 +69,7 @@ def _propagate_slices(
     g: Array,
     K: Array,
     kappa: Array,
-    safe: bool,
+    tame: bool,
     way: int,
     correct: bool,
     tolerance: float,
@@ -89,34 +91,44 @@ def _propagate_slices(
     w = np.empty((nv, nh))
     v = np.empty((nv, nh))
     cavity = np.empty((nv, nh))
+    bias_v = np.empty(nv)
+    bias_h = np.empty(nh)
     W = np.empty(nv)
     V = np.empty(nh)
     scratch = np.empty((4, nh))
     space = corr.workspace(nv, nh, way)
     for t in range(n_slices):
         slot = t if pair.shape[0] > 1 else 0
+        safe = tame
+        for i in range(nv):
+            safe = safe and 2.0 * abs(theta[t, i]) < SAFE_EXPONENT
+        for a in range(nh):
+            safe = safe and 2.0 * abs(g[t, a]) < SAFE_EXPONENT
         for i in range(nv):
             odds = np.exp(-2.0 * clip(theta[t, i], LARGEST_FIELD))
+            bias_v[i] = np.exp(-2.0 * theta[t, i]) if safe else theta[t, i]
             for a in range(nh):
-                cavity[i, a] = (1.0 - odds) / (1.0 + odds)
+                cavity[i, a] = corr.tanh_of(odds)
                 r[i, a] = (odds + kappa[i, a]) / (1.0 + kappa[i, a] * odds)
+        for a in range(nh):
+            bias_h[a] = np.exp(-2.0 * g[t, a]) if safe else g[t, a]
         settled = False
         iteration = 0
         while iteration < max_iterations and not settled:
             keep = damping_at(iteration, damping, max_iterations)
-            change = _sweep(theta[t], g[t], kappa, safe, keep, r, cavity, V, scratch)
+            change = _sweep(bias_v, bias_h, kappa, safe, keep, r, cavity, V, scratch)
             iteration += 1
             settled = change < tolerance
-        _hidden_odds(g[t], r, safe, V, scratch)
+        _hidden_odds(bias_h, r, safe, V, scratch)
         for i in range(nv):
-            W[i] = _visible_odds(theta[t, i], kappa[i], r[i], V, safe, scratch[0], scratch[1])
+            W[i] = _visible_odds(i, bias_v, kappa, r, V, safe, scratch)
             m[t, i] = corr.tanh_of(W[i])
             for a in range(nh):
-                w[i, a] = W[i] * (scratch[0, a] / scratch[1, a])
+                w[i, a] = W[i] * (scratch[PLUS, a] / scratch[MINUS, a])
                 v[i, a] = V[a] / r[i, a]
         for a in range(nh):
             mu[t, a] = corr.tanh_of(V[a])
-        log_z[t] = _bethe(theta[t], g[t], K, kappa, w, v, safe, scratch)
+        log_z[t] = _bethe(theta[t], g[t], K, kappa, w, v, tame, scratch)
         fine = corr.pair_averages(
             way, K, kappa, w, v, W, V, tolerance, damping, max_iterations, space, pair[slot]
         )  # fmt: skip
@@ -132,8 +144,8 @@ def _propagate_slices(
 
 @kernel
 def _sweep(
-    theta: Array,
-    g: Array,
+    bias_v: Array,
+    bias_h: Array,
     kappa: Array,
     safe: bool,
     damping: float,
@@ -142,20 +154,19 @@ def _sweep(
     V: Array,
     scratch: Array,
 ) -> float:
-    """One iteration of the messages r and of m_i^a in `cavity`; returns the mean square change of m_i^a, as
-    if undamped.
+    """One iteration of the messages r, and of m_i^a in `cavity`.
+
+    Returns the mean square change of m_i^a, as if undamped.
     """
     nv, nh = kappa.shape
-    _hidden_odds(g, r, safe, V, scratch)
-    plus = scratch[0]
-    minus = scratch[1]
+    _hidden_odds(bias_h, r, safe, V, scratch)
     change = 0.0
     for i in range(nv):
-        W = _visible_odds(theta[i], kappa[i], r[i], V, safe, plus, minus)
+        W = _visible_odds(i, bias_v, kappa, r, V, safe, scratch)
         for a in range(nh):
             # w = W / f = W plus / minus, left undivided.
-            down = W * plus[a]
-            up = minus[a]
+            down = W * scratch[PLUS, a]
+            up = scratch[MINUS, a]
             new = (up - down) / (up + down)
             difference = new - cavity[i, a]
             change += difference * difference
@@ -172,42 +183,42 @@ def _sweep(
 
 
 @kernel
-def _hidden_odds(g: Array, r: Array, safe: bool, V: Array, scratch: Array) -> None:
-    """V_a = e^{-2 g_a} / Π_j r_ja."""
+def _hidden_odds(bias: Array, r: Array, safe: bool, V: Array, scratch: Array) -> None:
+    """V_a = e^{-2 g_a} / Π_j r_ja, within bounds. `bias` is e^{-2 g_a} where products are safe, else g_a."""
     nv, nh = r.shape
-    product = scratch[0]
-    logarithm = scratch[1]
-    product[:] = 1.0
-    logarithm[:] = 0.0
+    for a in range(nh):
+        scratch[PLUS, a] = 1.0 if safe else 0.0
     for i in range(nv):
         for a in range(nh):
-            product[a] *= r[i, a]
-            if not safe:
-                logarithm[a] += np.log(product[a])
-                product[a] = 1.0
+            if safe:
+                scratch[PLUS, a] *= r[i, a]
+            else:
+                scratch[PLUS, a] += np.log(r[i, a])
     for a in range(nh):
-        field = g[a] + 0.5 * (logarithm[a] + np.log(product[a]))
-        V[a] = np.exp(-2.0 * clip(field, LARGEST_FIELD))
+        if safe:
+            V[a] = min(max(bias[a] / scratch[PLUS, a], 1.0 / LARGEST_ODDS), LARGEST_ODDS)
+        else:
+            V[a] = np.exp(-2.0 * clip(bias[a] + 0.5 * scratch[PLUS, a], LARGEST_FIELD))
 
 
 @kernel
-def _visible_odds(
-    theta: float, kappa: Array, r: Array, V: Array, safe: bool, plus: Array, minus: Array
-) -> float:
-    """W_i = e^{-2 θ_i} Π_b f_ib, and f_ib = minus/plus: (v + κ)/(1 + κ v) with v = V_b / r_ib, both
-    multiplied by r_ib.
+def _visible_odds(i: int, bias: Array, kappa: Array, r: Array, V: Array, safe: bool, scratch: Array) -> float:
+    """W_i = e^{-2 θ_i} Π_b f_ib, within bounds; `bias` as in `_hidden_odds`.
+
+    f_ib = (v + κ)/(1 + κ v) with v = V_b / r_ib; numerator and denominator, both times r_ib, stay in `scratch`.
     """
     product = 1.0
     logarithm = 0.0
-    for a in range(kappa.shape[0]):
-        plus[a] = r[a] + kappa[a] * V[a]
-        minus[a] = V[a] + kappa[a] * r[a]
-        product *= minus[a] / plus[a]
-        if not safe:
-            logarithm += np.log(product)
-            product = 1.0
-    field = theta - 0.5 * (logarithm + np.log(product))
-    return np.exp(-2.0 * clip(field, LARGEST_FIELD))
+    for a in range(kappa.shape[1]):
+        scratch[PLUS, a] = r[i, a] + kappa[i, a] * V[a]
+        scratch[MINUS, a] = V[a] + kappa[i, a] * r[i, a]
+        if safe:
+            product *= scratch[MINUS, a] / scratch[PLUS, a]
+        else:
+            logarithm += np.log(scratch[MINUS, a] / scratch[PLUS, a])
+    if safe:
+        return min(max(bias[i] * product, 1.0 / LARGEST_ODDS), LARGEST_ODDS)
+    return np.exp(-2.0 * clip(bias[i] - 0.5 * logarithm, LARGEST_FIELD))
 
 
 @kernel

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import repeat
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 from kising.estimators import bp, exact, meanfield, tap
 from kising.estimators.block import Block, Estimate, cut, empty_estimate, fields
 from kising.estimators.correlations import CODES
-from kising.model import Array, Couplings, Spins, as_couplings, as_spins
+from kising.model import Array, Couplings, Recording, Spins, as_couplings, as_spins
 
 ESTIMATORS = ("exact", "bp", "tap", "mean-field")
 CORRELATIONS = tuple(CODES)
@@ -202,15 +203,60 @@ def checked_gradient(couplings: Couplings, spins: Spins, estep: EStep, *, thread
     )
 
 
-def overlap(couplings: Couplings, visible: Spins, hidden: Spins, estep: EStep, *, threads: int = 1) -> float:
-    """How well the hidden states are recovered: the mean over units and slices of σ_a(t) sign μ_a(t)."""
-    signs = _each_block(
-        as_couplings(couplings), visible, estep, lambda _, e: np.sign(e.mu), keep_pairs=False, threads=threads
-    )
-    total = 0.0
-    for part, sign in zip(cut(visible.shape[0] - 2), signs, strict=True):
-        total += float(np.sum(sign * hidden[part.start + 1 : part.stop + 1]))
-    return total / (hidden.shape[1] * len(visible[2:]))
+class Assessment(NamedTuple):
+    """How an estimator does at given couplings. Means are over slices and units."""
+
+    converged: float
+    """fraction of slices whose iteration reached its tolerance"""
+    corrected: float
+    """fraction of pair averages that passed ±1 and were replaced"""
+    log_likelihood: float
+    """mean of log P_t, nats a slice"""
+    overlap: float
+    """mean of σ_a(t) sign μ_a(t)"""
+    rmse_m: float | None
+    """root mean square difference from the exact ⟨tanh f_i⟩; None where it was not asked for"""
+    rmse_mu: float | None
+    """the same for ⟨σ_b⟩"""
+    rmse_pair: float | None
+    """the same for ⟨tanh(f_i) σ_b⟩"""
+
+
+def assess(
+    couplings: Couplings, recording: Recording, estep: EStep, *, against_exact: bool, threads: int = 1
+) -> Assessment:
+    """Average over hidden spins at the couplings given, and score that against the hidden states that were."""
+    couplings = as_couplings(couplings)
+    visible, hidden = recording
+    estep.check(hidden.shape[1])
+    n_slices = len(visible) - 2
+    sums = np.zeros(7)
+
+    def tally(block: Block, estimate: Estimate) -> tuple[Array, Estimate]:
+        counts = [
+            np.sum(estimate.converged),
+            np.sum(estimate.corrected),
+            np.sum(_log_likelihood(block, estimate)),
+        ]
+        return np.array(counts, dtype=np.float64), estimate
+
+    ours = _each_block(couplings, visible, estep, tally, keep_pairs=against_exact, threads=threads)
+    exact_estep = EStep(estimator="exact")
+    judge: Iterator[Any] = repeat(None)
+    if against_exact:
+        exact_estep.check(hidden.shape[1])
+        judge = _each_block(couplings, visible, exact_estep, lambda _, e: e, keep_pairs=True, threads=threads)
+    for part, (counts, estimate), truth in zip(cut(n_slices), ours, judge, strict=False):
+        sums[:3] += counts
+        sums[3] += np.sum(np.sign(estimate.mu) * hidden[part.start + 1 : part.stop + 1])
+        if truth is not None:
+            sums[4] += np.sum((estimate.m - truth.m) ** 2)
+            sums[5] += np.sum((estimate.mu - truth.mu) ** 2)
+            sums[6] += np.sum((estimate.pair - truth.pair) ** 2)
+    nv, nh = couplings.K.shape
+    means = sums / n_slices / np.array([1, nv * nh, 1, nh, nv, nh, nv * nh])
+    errors = [float(np.sqrt(x)) if against_exact else None for x in means[4:]]
+    return Assessment(*(float(x) for x in means[:4]), *errors)
 
 
 def _sums(block: Block, estimate: Estimate) -> Gradient:

@@ -2,9 +2,8 @@
 
 `scaled`    (default) the step that needs no rate: the gradient of a row, divided by the row's complete-data
             information with the weights 1 - m_i² averaged, (mean of 1-m_i²) C, C = mean of x xᵀ, x = (s, σ);
-            for L, x = s⁻. Repeating it is EM; Anderson acceleration combines the last few steps into a longer one.
-`gradient`  the paper's plain ascent: rate times the gradient of the mean log-likelihood of a slice, with
-momentum.
+            for L, x = s⁻. Repeating it is EM; Anderson acceleration makes a longer one of the last few.
+`gradient`  the paper's plain ascent: rate times the gradient of the mean log-likelihood, with momentum.
 
 Anderson acceleration solves for a vanishing step, wherever that is: near a saddle of the likelihood it goes
 there, where EM would leave. A start that knows nothing of the truth passes such saddles while its hidden

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kising import Couplings, draw_couplings, gradient, infer, simulate
 from kising.estimators.block import BLOCK_SLICES
-from kising.estimators.inference import CORRELATIONS, ESTIMATORS, EStep, overlap
+from kising.estimators.inference import CORRELATIONS, ESTIMATORS, EStep, assess
 
 WAYS = [(e, c) for e in ESTIMATORS for c in (CORRELATIONS if e == "bp" else ("closed",))]
 
@@ -101,16 +101,24 @@ def test_symmetries_of_the_likelihood(estimator: str, correlations: str, seed: i
     np.testing.assert_allclose(moved.log_likelihood[settled], base.log_likelihood[settled], atol=1e-9)
 
 
-def test_overlap_is_the_mean_agreement_of_signs() -> None:
+@pytest.mark.parametrize("estimator", ["bp", "exact"])
+def test_assessment_is_made_of_the_moments(estimator: str) -> None:
     couplings = draw_couplings(10, 3, seed=1)
     recording = simulate(couplings, BLOCK_SLICES + 50, seed=2)
-    estep = EStep(estimator="exact")
-    mu = infer(couplings, recording.visible, estimator="exact").mu
-    expected = np.mean(np.sign(mu) * recording.hidden[1:-1])
-    assert overlap(couplings, recording.visible, recording.hidden, estep) == pytest.approx(
-        expected, abs=1e-12
-    )
-    assert expected > 0.5
+    moments = infer(couplings, recording.visible, estimator=estimator)
+    exact = infer(couplings, recording.visible, estimator="exact")
+    found = assess(couplings, recording, EStep(estimator=estimator), against_exact=True)
+    assert found.converged == moments.converged.mean()
+    assert found.log_likelihood == pytest.approx(moments.log_likelihood.mean(), rel=1e-12)
+    assert found.overlap == pytest.approx(np.mean(np.sign(moments.mu) * recording.hidden[1:-1]), abs=1e-12)
+    assert found.overlap > 0.5
+    for name in ("m", "mu", "pair"):
+        difference = getattr(moments, name) - getattr(exact, name)
+        error = getattr(found, f"rmse_{name}")
+        assert error == pytest.approx(np.sqrt(np.mean(difference**2)), rel=1e-9)
+        assert (error == 0) == (estimator == "exact")
+    alone = assess(couplings, recording, EStep(estimator=estimator), against_exact=False)
+    assert alone == found._replace(rmse_m=None, rmse_mu=None, rmse_pair=None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,231 @@
+"""The command `kising`: arguments in, calls out. Everything heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from kising.version import __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kising.run import Results
+
+# Exit codes: 0 all well, 1 failed runs or a fault of the machine, 2 a mistake in what was asked, 128 + n
+# stopped by signal n.
+FAILED, MISTAKE = 1, 2
+
+
+def _plainly(command: Callable[..., None]) -> Callable[..., None]:
+    """Say what is wrong in the words of the error, without a traceback."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        from kising.sweep.directory import StoreError
+        from kising.sweep.documents import SpecError
+        from kising.sweep.executor import ExecutorError
+
+        try:
+            command(*args, **kwargs)
+        except SpecError as error:
+            click.echo(str(error), err=True)
+            sys.exit(MISTAKE)
+        except (StoreError, ExecutorError) as error:
+            click.echo(f"kising: {error}", err=True)
+            sys.exit(FAILED)
+        except BrokenPipeError:
+            # Whoever was reading has gone (`kising status | head`): nothing to say, and nobody to say it to.
+            sys.stderr.close()
+            sys.exit(FAILED)
+
+    return wrapped
+
+
+_source = click.argument("source", metavar="FILE|DIR", type=click.Path(path_type=Path))
+_directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+_out = click.option(
+    "--out", type=click.Path(path_type=Path), help="Directory of the results [results/<name>]."
+)
+_preset = click.option("--preset", metavar="NAME", help="Use a preset of the sweep file.")
+_set = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Replace a value, such as model.visible=40.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kising")
+def main() -> None:
+    """Learn the couplings of kinetic Ising networks with hidden spins, in sweeps that survive anything."""
+
+
+@main.command()
+@_source
+@_out
+@_preset
+@_set
+@click.option(
+    "--address", metavar="HOST:PORT", help="Run on the Ray cluster there ('auto': the one this host is in)."
+)
+@click.option("--cpus", type=click.IntRange(min=1), help="Cores of this machine to use [all].")
+@click.option("--retry-failed", is_flag=True, help="Run failed runs again.")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first failed run.")
+@click.option(
+    "--stale", type=click.Choice(["keep", "redo"]), help="What to do with runs made by other numerics."
+)
+@click.option("--local-debug", is_flag=True, help="Run in this process, without Ray.")
+@_plainly
+def run(
+    source: Path,
+    out: Path | None,
+    preset: str | None,
+    overrides: tuple[str, ...],
+    address: str | None,
+    cpus: int | None,
+    retry_failed: bool,
+    fail_fast: bool,
+    stale: Literal["keep", "redo"] | None,
+    local_debug: bool,
+) -> None:
+    """Run a sweep file, or go on with the sweep in a directory."""
+    from kising.run import Session, locate
+    from kising.run import run as run_session
+    from kising.sweep.progress import open_display
+    from kising.sweep.stop import stop_on_signals
+
+    spec, directory = locate(source, out, preset=preset, overrides=overrides)
+    with stop_on_signals() as stop, open_display(spec.name, sys.stderr) as display:
+        session = Session(
+            address=address,
+            cpus=cpus,
+            in_process=local_debug,
+            retry_failed=retry_failed,
+            fail_fast=fail_fast,
+            stale=stale,
+            command=shlex.join(["kising", *sys.argv[1:]]),
+            stop=stop,
+            observers=(display,),
+            say=lambda line: click.echo(line, err=True),
+        )
+        results = run_session(spec, directory, session)
+    _conclude(results, stop.reason)
+
+
+def _conclude(results: Results, reason: str) -> None:
+    from kising.report.console import show
+
+    outcome, directory = results.outcome, results.directory
+    resume = f"kising run {shlex.quote(str(directory))}"
+    if len(results.runs):
+        show(_console(), results.summary, results.scaling)
+    click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
+    failed = results.runs[results.runs["status"] == "failed"]
+    if len(failed):
+        click.echo(
+            f"{len(failed)} runs failed; `{resume} --retry-failed` runs them again. The first of them:",
+            err=True,
+        )
+        for _, row in failed.head(5).iterrows():
+            click.echo(f"  {row['run_id']}: {row['error']}", err=True)
+    if outcome.unfinished:
+        why = f"stopped by {reason}" if reason else "stopped"
+        click.echo(f"{why} with {outcome.unfinished} runs to go; to go on: {resume}", err=True)
+        sys.exit(128 + signal.Signals[reason] if reason in signal.Signals.__members__ else FAILED)
+    if len(failed):
+        sys.exit(FAILED)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # Into a file or a pipe, tables take the width they need.
+    return Console(soft_wrap=False, width=None if sys.stdout.isatty() else 200, highlight=False)
+
+
+@main.command()
+@_source
+@_out
+@_preset
+@_set
+@click.option("--calibrate", is_flag=True, help="Measure this machine first, with small runs.")
+@_plainly
+def plan(
+    source: Path, out: Path | None, preset: str | None, overrides: tuple[str, ...], calibrate: bool
+) -> None:
+    """Say what a sweep would run, how much of it is done, and what the rest will cost. Starts nothing."""
+    from kising.run import locate
+    from kising.sweep.overview import calibrate as measure
+    from kising.sweep.overview import describe_plan
+
+    spec, directory = locate(source, out, preset=preset, overrides=overrides)
+    if calibrate:
+        measure(spec)
+    for line in describe_plan(spec, directory):
+        click.echo(line)
+
+
+@main.command()
+@_directory
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until it ends.")
+@_plainly
+def status(directory: Path, watch: bool) -> None:
+    """Say how a sweep is doing, from any terminal, also while it runs."""
+    from kising.sweep.overview import describe_status, is_running
+
+    while True:
+        if watch:
+            click.clear()
+        for line in describe_status(directory):
+            click.echo(line)
+        if not watch or not is_running(directory):
+            return
+        time.sleep(2)
+
+
+@main.command()
+@_directory
+@_plainly
+def verify(directory: Path) -> None:
+    """Check every part against its checksum and every row against the plan."""
+    from kising.run import locate
+    from kising.sweep.directory import SweepDirectory
+    from kising.sweep.plan import Plan
+    from kising.sweep.verify import verify as check
+
+    opened = SweepDirectory.open(directory)
+    spec, _ = locate(directory)
+    report = check(opened, Plan.of(spec))
+    for line in report.lines():
+        click.echo(line)
+    if not report.sound:
+        sys.exit(FAILED)
+
+
+@main.command()
+@_directory
+@_plainly
+def report(directory: Path) -> None:
+    """Write the tables of a sweep anew from its parts, and print them."""
+    from kising.report.console import show
+    from kising.run import refresh_tables
+
+    results = refresh_tables(directory)
+    if len(results.runs):
+        show(_console(), results.summary, results.scaling)
+    click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
+
+
+if __name__ == "__main__":
+    main()

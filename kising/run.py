@@ -1,0 +1,357 @@
+"""A sweep from its file to its tables, in one call: `run_sweep`, which the command `kising run` calls too."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from kising.sweep.conductor import Observer, Policy, conduct
+from kising.sweep.cost import CostModel
+from kising.sweep.directory import LockedError, Progress, StoreError, SweepDirectory
+from kising.sweep.executor import Executor, Need
+from kising.sweep.plan import Plan, Run
+from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec
+from kising.sweep.stop import StopRequest
+from kising.sweep.store import Store
+from kising.sweep.tally import Outcome, Tally
+from kising.version import NUMERICS, __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kising.sweep.index import Scan
+    from kising.sweep.progress import Snapshot
+
+Stale = Literal["keep", "redo"]
+Say = Callable[[str], object]
+
+# While a sweep runs its tables are written anew after this long, and never for more than a fiftieth of the
+# time.
+TABLES_SECONDS = 60.0
+TABLES_SHARE = 50
+# Rows of a commit that the cost model looks at: a few say enough.
+PRICED_ROWS = 20
+
+
+class StaleError(StoreError):
+    """Finished runs were made by other numerics, and nobody said what to do with them."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a sweep has given so far."""
+
+    runs: pd.DataFrame
+    """a row a run: parameters, status, scores"""
+    summary: pd.DataFrame
+    """a row a point: convergence fractions with intervals, RMSE mean, sd, sem"""
+    scaling: pd.DataFrame
+    """slopes of log RMSE on log T"""
+    directory: Path
+    """where it all lies"""
+    outcome: Outcome
+    """how this session went"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """How a sweep is run, apart from what it is: nothing here can change a result."""
+
+    address: str | None = None
+    """of a running Ray cluster; None: this machine's cores"""
+    cpus: int | None = None
+    """cores of this machine to use; None: all"""
+    in_process: bool = False
+    """run everything in this process, without Ray: for debugging"""
+    retry_failed: bool = False
+    """run failed runs again"""
+    fail_fast: bool = False
+    """stop at the first failed run"""
+    stale: Stale | None = None
+    """what to do with runs made by other numerics; None: refuse to go on"""
+    command: str = ""
+    """for the manifest"""
+    stop: StopRequest = field(default_factory=StopRequest)
+    """asks for an early end"""
+    observers: Sequence[Observer] = ()
+    """get a snapshot about once a second"""
+    say: Say = lambda line: None
+    """gets what the user should know, a line at a time"""
+
+
+def run_sweep(
+    path_or_spec: str | Path | SweepSpec | Mapping[str, object],
+    *,
+    out: str | Path | None = None,
+    address: str | None = None,
+    cpus: int | None = None,
+    preset: str | None = None,
+    overrides: Sequence[str] = (),
+    retry_failed: bool = False,
+    fail_fast: bool = False,
+    in_process: bool = False,
+    stale: Stale | None = None,
+) -> Results:
+    """Run a sweep, or go on with it, and return its tables.
+
+    `path_or_spec` is a sweep file, the directory of a sweep that was run before, a spec or a mapping with the
+    keys of a sweep file. Results go to `out`, by default results/<name>. What is finished there already is
+    not run again.
+    """
+    session = Session(
+        address=address,
+        cpus=cpus,
+        in_process=in_process,
+        retry_failed=retry_failed,
+        fail_fast=fail_fast,
+        stale=stale,
+        command="run_sweep",
+    )
+    spec, directory = locate(path_or_spec, out, preset=preset, overrides=overrides)
+    return run(spec, directory, session)
+
+
+def locate(
+    source: str | Path | SweepSpec | Mapping[str, object],
+    out: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    overrides: Sequence[str] = (),
+) -> tuple[SweepSpec, Path]:
+    """The spec that is meant, and the directory of its results."""
+    if isinstance(source, SweepSpec):
+        spec = parse_spec(source.model_dump(), preset=preset, overrides=overrides) if overrides else source
+    elif isinstance(source, Mapping):
+        spec = parse_spec(source, preset=preset, overrides=overrides)
+    elif Path(source).is_dir():
+        directory = SweepDirectory.open(Path(source))
+        spec = read_spec(directory.sweep_file, preset=preset, overrides=overrides)
+        out = out if out is not None else source
+    else:
+        spec = read_spec(source, preset=preset, overrides=overrides)
+    return spec, Path(out) if out is not None else Path("results") / spec.name
+
+
+def run(spec: SweepSpec, path: Path, session: Session) -> Results:
+    """Run what is not finished of a sweep in its directory, and write its tables."""
+    plan = Plan.of(spec)
+    directory = SweepDirectory.create(path)
+    with directory.lock(session.command):
+        store = Store.open(directory)
+        scan = store.scan()
+        todo, failed = _to_do(plan, scan, session)
+        _tell(plan, scan, todo, path, session.say)
+        directory.write_sweep(dump_spec(spec))
+        directory.write_manifest(numerics=NUMERICS, command=session.command)
+        tables = _Tables(store, plan)
+        outcome = _conduct(plan, todo, failed, store, directory, tables, session)
+        store.compact()
+        runs, summary, scaling = tables.write()
+    return Results(runs, summary, scaling, path, outcome)
+
+
+def refresh_tables(path: Path) -> Results:
+    """Write the tables of a directory anew from its parts; where a driver is at work there, only compute
+    them.
+    """
+    directory = SweepDirectory.open(path)
+    plan = Plan.of(read_spec(directory.sweep_file))
+    nothing = Tally(0, 0, 0).outcome(stopped=False)
+    try:
+        with directory.lock("report"):
+            tables = _Tables(Store.open(directory), plan)
+            return Results(*tables.write(), path, nothing)
+    except LockedError:
+        return Results(*_Tables(Store.open(directory, writable=False), plan).compute(), path, nothing)
+
+
+def _to_do(plan: Plan, scan: Scan, session: Session) -> tuple[np.ndarray, int]:
+    """Which runs of the plan to run now, as a mask, and how many stay failed."""
+    if not len(scan.ids):
+        return np.ones(plan.n_runs, dtype=bool), 0
+    place = scan.find(plan.ids)
+    known = place >= 0
+    failed = known & scan.failed[place]
+    stale = known & ~failed & (scan.numerics[place] != NUMERICS)
+    if stale.any() and session.stale is None:
+        made = sorted({int(n) for n in scan.numerics[place[stale]]})
+        raise StaleError(
+            f"{int(stale.sum())} finished runs were made by numerics version {', '.join(map(str, made))}, this is "
+            f"version {NUMERICS}: say --stale keep to keep them or --stale redo to run them again"
+        )
+    todo = ~known
+    if session.stale == "redo":
+        todo |= stale
+    if session.retry_failed:
+        todo |= failed
+    return todo, int((failed & ~todo).sum())
+
+
+def _tell(plan: Plan, scan: Scan, todo: np.ndarray, path: Path, say: Say) -> None:
+    """What the parts hold besides, or instead of, what the plan wants."""
+    for damaged in scan.damaged:
+        say(f"a damaged part was set aside, its runs are run again: {damaged.name}: {damaged.reason}")
+    for name in scan.strays:
+        say(f"{path / 'parts' / name} is not a part: left alone, not read")
+    orphans = len(scan.ids) - int((plan.order(scan.ids) >= 0).sum()) if len(scan.ids) else 0
+    if orphans:
+        say(
+            f"{orphans} finished runs in {path} are not in this plan (the sweep was edited): "
+            "kept in parts/, left out of the tables"
+        )
+    finished = plan.n_runs - int(todo.sum())
+    if finished:
+        say(f"{finished} of {plan.n_runs} runs are finished already")
+
+
+def _conduct(
+    plan: Plan,
+    todo: np.ndarray,
+    failed: int,
+    store: Store,
+    directory: SweepDirectory,
+    tables: _Tables,
+    session: Session,
+) -> Outcome:
+    total = int(todo.sum())
+    before = plan.n_runs - total - failed
+    resources = plan.spec.resources
+    need = Need(cpus=resources.cpus, memory=resources.memory, timeout=resources.timeout)
+    costs = CostModel.load()
+    journal = _Journal(directory)
+
+    def commit(rows: Sequence[dict[str, object]]) -> None:
+        store.commit(rows)
+        store.compact()
+        for index, row in zip(
+            plan.order([str(row["run_id"]) for row in rows[:PRICED_ROWS]]), rows, strict=False
+        ):
+            costs.learn(plan.run(int(index)).point, row)
+        tables.refresh()
+
+    state: Literal["running", "finished", "interrupted", "failed"] = "failed"
+    try:
+        with ExitStack() as stack:
+            runs = _chosen(plan, todo)
+            executor = _executor(session, idle=not total)
+            stack.callback(executor.close)
+            outcome = conduct(
+                runs,
+                executor,
+                commit,
+                cost=costs.of_run(),
+                need=lambda _: need,
+                total=total,
+                done_before=before,
+                failed_before=failed,
+                stamp={"numerics": NUMERICS, "version": __version__},
+                policy=Policy(fail_fast=session.fail_fast),
+                stop=session.stop,
+                observers=(journal, *session.observers),
+            )
+        state = "finished" if not outcome.unfinished else "interrupted"
+    finally:
+        journal.end(state)
+    costs.settle()
+    costs.save()
+    return outcome
+
+
+def _chosen(plan: Plan, todo: np.ndarray) -> Iterator[Run]:
+    if todo.all():
+        yield from plan.runs()
+    else:
+        for index in np.flatnonzero(todo):
+            yield plan.run(int(index))
+
+
+def _executor(session: Session, *, idle: bool) -> Executor:
+    # Imported here: `--help`, `plan` and `status` must not wait for Ray or the compiler.
+    from kising.sweep.inprocess import InProcessExecutor
+    from kising.sweep.task import execute
+
+    # Where nothing is left to run, no Ray is started for it.
+    if session.in_process or idle:
+        return InProcessExecutor(execute)
+    from kising.sweep.driver import RayCluster, RayExecutor
+
+    cluster = RayCluster.join(session.address) if session.address else RayCluster.start(session.cpus)
+    return RayExecutor(execute, cluster)
+
+
+class _Tables:
+    """runs.parquet, summary.parquet and scaling.parquet: always whole, and as fresh as is cheap."""
+
+    def __init__(self, store: Store, plan: Plan) -> None:
+        self._store, self._plan = store, plan
+        self._written = time.monotonic()
+        self._took = 0.0
+
+    def write(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+        """Write all three from the parts."""
+        start = time.monotonic()
+        self._store.write_runs(self._plan.ids)
+        runs, summary, slopes = self.compute()
+        self._store.write_table("summary", summary)
+        self._store.write_table("scaling", slopes)
+        self._written = time.monotonic()
+        self._took = self._written - start
+        return runs, summary, slopes
+
+    def compute(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+        """The tables, from the parts."""
+        from kising.report.summary import scaling, summarise
+
+        runs = self._store.read_runs(self._plan.ids)
+        return runs, summarise(runs), scaling(runs)
+
+    def refresh(self) -> None:
+        """Write them if that is due."""
+        age = time.monotonic() - self._written
+        if age >= max(TABLES_SECONDS, TABLES_SHARE * self._took):
+            self.write()
+
+
+class _Journal:
+    """Keeps progress.json, which `kising status` reads."""
+
+    def __init__(self, directory: SweepDirectory) -> None:
+        self._directory = directory
+        self._last: Snapshot | None = None
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        self._last = snapshot
+        self._write("running")
+
+    def end(self, state: Literal["finished", "interrupted", "failed", "running"]) -> None:
+        """Say how it ended."""
+        self._write(state)
+
+    def _write(self, state: Literal["finished", "interrupted", "failed", "running"]) -> None:
+        if self._last is None:
+            return
+        last, over = self._last, state != "running"
+        self._directory.write_progress(
+            Progress(
+                state=state,
+                total=last.total,
+                done=last.done,
+                failed=last.failed,
+                running=0 if over else last.running,
+                rate=last.rate,
+                eta=None if over else last.eta,
+                workers=0 if over else last.workers,
+                nodes={} if over else {host: load.workers for host, load in last.hosts.items()},
+                pid=os.getpid(),
+                host=socket.gethostname(),
+                updated=time.time(),
+            )
+        )

@@ -1,0 +1,123 @@
+"""The checks that no single value can fail: values together, and how many runs they make."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kising.sweep.axes import MAX_POINTS, Axes
+from kising.sweep.documents import Document, Problem, path_of, said_at
+from kising.sweep.messages import listing, show
+from kising.sweep.sections import DEFAULTS, EXACT_MAX_HIDDEN, LEAVES, unused_keys
+from kising.sweep.values import Kind, RefusedError, Scalar
+
+MAX_RUNS = 10**7
+#: So many culprits of one kind are named.
+MAX_NAMED = 5
+
+ESTIMATOR, STEP, HIDDEN, EXACT = "learner.estimator", "learner.step", "model.hidden", "score.exact"
+
+
+def check_combinations(document: Document, axes: Axes, *, task: Kind, realizations: Kind) -> list[Problem]:
+    """Return the mistakes that lie in values together; values mistaken by themselves take no part."""
+    known_task = _settled(document, "task", task, "learn")
+    return [
+        *_scores_of_learning(document, axes, known_task),
+        *_too_large_for_exact(document, axes),
+        *_idle_axes(document, axes, known_task),
+        *_too_many_runs(document, axes, _settled(document, "realizations", realizations, 1)),
+    ]
+
+
+def _settled(document: Document, key: str, kind: Kind, default: Any) -> Any:
+    """Return the value of a key, its default where nothing is said, None where what is said is mistaken."""
+    said, raw = said_at(document.value, path_of(key))
+    try:
+        return kind.parse(raw) if said else default
+    except RefusedError:
+        return None
+
+
+def _combinations(document: Document, axes: Axes, keys: Sequence[str]) -> Iterator[dict[str, Scalar | None]]:
+    """Yield the different combinations that ``keys`` take, without going through all points."""
+    varied = {key for axis in axes.axes for key in axis.keys}
+    fixed = {
+        # An axis whose values could not be read leaves its key unknown.
+        key: None if key in axes.named else _settled(document, key, LEAVES[key], DEFAULTS[key])
+        for key in keys
+        if key not in varied
+    }
+    groups = []
+    for axis in axes.axes:
+        columns = {key: column for key, column in zip(axis.keys, axis.columns, strict=True) if key in keys}
+        if columns:
+            different = dict.fromkeys(zip(*columns.values(), strict=True))
+            groups.append([dict(zip(columns, values, strict=True)) for values in different])
+    for choice in itertools.product(*groups):
+        combination: dict[str, Scalar | None] = dict(fixed)
+        for part in choice:
+            combination |= part
+        yield combination
+
+
+def _scores_of_learning(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
+    if task != "learn":
+        return
+    message = "is for task infer, but the task is learn; leave it out, or say task: infer"
+    score = document.value.get("score")
+    for key in score if isinstance(score, dict) else ():
+        if f"score.{key}" in LEAVES:
+            yield document.problem(("score", key), message)
+    for key, path in axes.named.items():
+        if key.startswith("score."):
+            yield document.problem(path, message)
+
+
+def _too_large_for_exact(document: Document, axes: Axes) -> Iterator[Problem]:
+    by_estimator: dict[int, None] = {}
+    by_score: dict[int, None] = {}
+    for values in _combinations(document, axes, (ESTIMATOR, HIDDEN, EXACT)):
+        hidden = values[HIDDEN]
+        if isinstance(hidden, int) and hidden > EXACT_MAX_HIDDEN:
+            if values[ESTIMATOR] == "exact":
+                by_estimator[hidden] = None
+            if values[EXACT] is True:
+                by_score[hidden] = None
+    path = axes.named.get(HIDDEN, path_of(HIDDEN))
+    for culprits, name in ((by_estimator, "estimator exact"), (by_score, "score.exact")):
+        if culprits:
+            message = f"{_named(culprits)} too large for {name}, which sums over 2^hidden states"
+            yield document.problem(path, f"{message}; allowed: up to {EXACT_MAX_HIDDEN}")
+
+
+def _named(culprits: Mapping[int, None]) -> str:
+    first = [show(culprit) for culprit in itertools.islice(culprits, MAX_NAMED)]
+    more = len(culprits) - len(first)
+    words = listing(first) + (f" and {more} more" if more else "")
+    return f"{words} {'is' if len(culprits) == 1 else 'are'}"
+
+
+def _idle_axes(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
+    """Yield the axes whose values change no point: more runs would be expected than there are."""
+    if task is None:
+        return
+    idle: dict[str, str] | None = None
+    for values in _combinations(document, axes, (ESTIMATOR, STEP)):
+        if None in values.values():
+            return
+        unused = unused_keys(task, str(values[ESTIMATOR]), str(values[STEP]))
+        idle = dict(unused) if idle is None else {key: why for key, why in idle.items() if key in unused}
+    for key, path in axes.named.items():
+        if idle and key in idle:
+            yield document.problem(path, f"this axis changes nothing: {idle[key]}; leave it out")
+
+
+def _too_many_runs(document: Document, axes: Axes, realizations: int | None) -> Iterator[Problem]:
+    points = axes.points if axes.points <= MAX_POINTS else 1  # too many points are said already
+    runs = points * (realizations or 0)
+    if runs > MAX_RUNS:
+        many = (
+            f"{points} points x {realizations} realizations = {runs} runs" if points > 1 else f"{runs} runs"
+        )
+        yield document.problem(("realizations",), f"{many}; allowed: at most {MAX_RUNS}")

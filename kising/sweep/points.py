@@ -1,0 +1,239 @@
+"""The points of a sweep: combinations of values, made when asked for, with ids that come from content alone.
+
+An id is the start of a SHA-256 over canonical JSON of the values that define a point. Values that change
+nothing at a point (the learning rate where no gradient step is taken) are null there, so that they neither
+split a point in two nor change its id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from itertools import product
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kising.sweep.sections import (
+    DEFAULTS,
+    LEAVES,
+    POINT_SECTIONS,
+    Data,
+    EStep,
+    Learner,
+    Model,
+    Score,
+    unused_keys,
+)
+from kising.sweep.spec import Axis, SweepSpec
+from kising.sweep.values import Scalar
+
+#: Points are numbered out this many at a time, so that a million of them never exist at once.
+_CHUNK = 4096
+_CACHED_SECTIONS = 1024
+_DAMPING = "learner.estep.damping"
+
+Digits = tuple[int, ...]
+Gate = tuple[str, str]
+
+
+def canonical_json(value: object) -> str:
+    """Return the one JSON text of a value: sorted keys, no spaces, floats in their shortest exact form."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def short_digest(text: str) -> str:
+    """Return the first 16 hex digits of the SHA-256 of a text: an id."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def point_id_of(values: Mapping[str, object]) -> str:
+    """Return the id of the point with these ``values()``, which are also the columns of its rows."""
+    return short_digest(canonical_json(dict(values)))
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of values. In the sections, values that change nothing here are the defaults."""
+
+    point_id: str
+    task: str
+    seed: int
+    model: Model
+    data: Data
+    learner: Learner
+    score: Score
+
+    def values(self) -> dict[str, Scalar | None]:
+        """Return every value by dotted key, None where it changes nothing here; damping always as text."""
+        unused = unused_keys(self.task, self.learner.estimator, self.learner.step)
+        flat: dict[str, Scalar | None] = {"task": self.task, "seed": self.seed}
+        for key in LEAVES:
+            flat[key] = None if key in unused else _column_value(key, _look_up(self, key))
+        return flat
+
+
+class Points(Sequence[Point]):
+    """The product of a sweep's axes, the first axis slowest, made when asked for.
+
+    Combinations that differ only in values that change nothing are one point, at the place of the first.
+    """
+
+    def __init__(self, spec: SweepSpec) -> None:
+        self._task, self._seed, self._axes = spec.task, spec.seed, spec.axes
+        self._shape = tuple(len(axis) for axis in spec.axes) or (1,)
+        self._base = {key: _look_up(spec, key) for key in LEAVES}
+        # Whether other keys are used hangs on these two; task infer takes no step.
+        gates = [self._gate_column("learner.estimator"), self._gate_column("learner.step")]
+        self._gates = gates if spec.task == "learn" else [gates[0], (-1, (self._base["learner.step"],))]
+        self._unused = {gate: unused_keys(spec.task, *gate) for gate in self._all_gates()}
+        self._kept = self._different()
+        values = {"task": spec.task, "seed": spec.seed, **self._base}
+        self._templates = {gate: _Template(values, gone, spec.axes) for gate, gone in self._unused.items()}
+        self._axes_of = {
+            name: [
+                i for i, axis in enumerate(spec.axes) if any(key.startswith(name + ".") for key in axis.keys)
+            ]
+            for name in POINT_SECTIONS
+        }
+        self._section = lru_cache(maxsize=_CACHED_SECTIONS)(self._make_section)
+
+    def __len__(self) -> int:
+        return int(np.prod(self._shape, dtype=np.int64)) if self._kept is None else len(self._kept)
+
+    @overload
+    def __getitem__(self, index: int) -> Point: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Point]: ...
+
+    def __getitem__(self, index: int | slice) -> Point | Sequence[Point]:
+        numbers = range(len(self))[index]
+        if isinstance(numbers, range):
+            return [self[number] for number in numbers]
+        (digits,) = self._digits(numbers, numbers + 1)
+        return self._point(digits)
+
+    def __iter__(self) -> Iterator[Point]:
+        return (self._point(digits) for digits in self._all_digits())
+
+    def ids(self) -> Iterator[str]:
+        """Yield the ids of the points in order, without making the points."""
+        return (self._templates[self._gate(digits)].point_id(digits) for digits in self._all_digits())
+
+    def _all_digits(self) -> Iterator[Digits]:
+        for start in range(0, len(self), _CHUNK):
+            yield from self._digits(start, min(start + _CHUNK, len(self)))
+
+    def _digits(self, start: int, stop: int) -> Iterator[Digits]:
+        """Yield, for the points from ``start`` to ``stop``, the place on every axis."""
+        flat = np.arange(start, stop) if self._kept is None else self._kept[start:stop]
+        return zip(*(digit.tolist() for digit in np.unravel_index(flat, self._shape)), strict=True)
+
+    def _gate_column(self, key: str) -> tuple[int, tuple[Any, ...]]:
+        """Return the axis that varies a key, and its column; of a key that is fixed, -1 and its one value."""
+        for number, axis in enumerate(self._axes):
+            if key in axis.keys:
+                return number, axis.columns[axis.keys.index(key)]
+        return -1, (self._base[key],)
+
+    def _gate(self, digits: Digits) -> Gate:
+        (i, estimators), (j, steps) = self._gates
+        return estimators[digits[i] if i >= 0 else 0], steps[digits[j] if j >= 0 else 0]
+
+    def _all_gates(self) -> list[Gate]:
+        return list(product(*(dict.fromkeys(column) for _, column in self._gates)))
+
+    def _different(self) -> NDArray[np.int64] | None:
+        """Return the combinations that are first of their point, or None where all are.
+
+        Given estimator and step, it is settled which keys are used; a combination is first of its point if on
+        every axis its place is the first with the same used values.
+        """
+        varied = {key for axis in self._axes for key in axis.keys}
+        if not any(varied & unused.keys() for unused in self._unused.values()):
+            return None
+        kept = np.zeros(self._shape, dtype=bool)
+        for gate, unused in self._unused.items():
+            firsts = []
+            for number, axis in enumerate(self._axes):
+                used = [column for key, column in _by_key(axis) if key not in unused]
+                rows = zip(*used, strict=True) if used else [()] * len(axis)
+                seen: dict[tuple[Scalar, ...], int] = {}
+                first = [seen.setdefault(row, place) == place for place, row in enumerate(rows)]
+                for value, (gate_axis, column) in zip(gate, self._gates, strict=True):
+                    if gate_axis == number:
+                        first = [is_first and column[place] == value for place, is_first in enumerate(first)]
+                firsts.append(np.array(first))
+            kept |= reduce(np.logical_and.outer, firsts)
+        return np.flatnonzero(kept)
+
+    def _point(self, digits: Digits) -> Point:
+        gate = self._gate(digits)
+        model, data, learner, score = (
+            self._section(name, tuple([digits[i] for i in axes]), gate)
+            for name, axes in self._axes_of.items()
+        )
+        point_id = self._templates[gate].point_id(digits)
+        return Point(point_id, self._task, self._seed, model, data, learner, score)
+
+    def _make_section(self, name: str, digits: Digits, gate: Gate) -> Any:
+        """Return the section at these places on the axes that reach into it; values are checked already."""
+        values = {key: value for key, value in self._base.items() if key.startswith(name + ".")}
+        for number, digit in zip(self._axes_of[name], digits, strict=True):
+            for key, column in _by_key(self._axes[number]):
+                if key in values:
+                    values[key] = column[digit]
+        values |= {key: DEFAULTS[key] for key in self._unused[gate] if key in values}
+        inner = {key.removeprefix(name + "."): value for key, value in values.items()}
+        if name == "learner":
+            estep = {key: inner.pop(f"estep.{key}") for key in EStep.model_fields}
+            inner["estep"] = EStep.model_construct(**estep)
+        return POINT_SECTIONS[name].model_construct(**inner)
+
+
+class _Template:
+    """The canonical JSON of all points with one estimator and step, open where the axes put their values."""
+
+    def __init__(self, values: Mapping[str, Any], unused: Mapping[str, str], axes: Sequence[Axis]) -> None:
+        keys = sorted(values)
+        self._parts = [f"{_head(key)}{_text(key, None if key in unused else values[key])}" for key in keys]
+        self._columns = [
+            (number, keys.index(key), key, _head(key), column)
+            for number, axis in enumerate(axes)
+            for key, column in _by_key(axis)
+            if key not in unused
+        ]
+
+    def point_id(self, digits: Digits) -> str:
+        parts = self._parts.copy()
+        for number, spot, key, head, column in self._columns:
+            parts[spot] = head + _text(key, column[digits[number]])
+        return short_digest("{" + ",".join(parts) + "}")
+
+
+def _head(key: str) -> str:
+    return canonical_json(key) + ":"
+
+
+def _text(key: str, value: Any) -> str:
+    """Return the canonical JSON of a key's value; numbers by the short way, for there can be millions."""
+    value = _column_value(key, value)
+    return repr(value) if type(value) in (int, float) else canonical_json(value)
+
+
+def _by_key(axis: Axis) -> Iterator[tuple[str, tuple[Scalar, ...]]]:
+    return zip(axis.keys, axis.columns, strict=True)
+
+
+def _look_up(root: Any, key: str) -> Any:
+    return reduce(getattr, key.split("."), root)
+
+
+def _column_value(key: str, value: Any) -> Any:
+    """Return a value as its column holds it: a column has one type, and damping is a word or a number."""
+    return repr(value) if key == _DAMPING and isinstance(value, float) else value

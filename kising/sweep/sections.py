@@ -1,0 +1,140 @@
+"""The sections of a sweep file as frozen models, every key with its kind, and which keys matter when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from kising.sweep.values import Amount, Choice, Damping, Flag, Kind, Real, Whole
+
+Task = Literal["learn", "infer"]
+Bonds = Literal["gaussian", "binary"]
+Estimator = Literal["exact", "bp", "tap", "mean-field"]
+Correlations = Literal["iterated", "closed", "pair", "corrected", "iterated-corrected"]
+Start = Literal["signs", "random"]
+Step = Literal["scaled", "gradient"]
+
+#: Enumeration sums over 2^hidden states. A test holds this equal to kising.estimators.exact.MAX_HIDDEN,
+#: which is not imported here: it would load the compiler of the kernels.
+EXACT_MAX_HIDDEN = 20
+
+_POSITIVE = Real("numbers > 0", lambda x: x > 0)
+_BYTES = {
+    **{"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
+    **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
+}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Section(BaseModel):
+    """A mapping of a sweep file: keys are known, values are checked, nothing changes afterwards."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Model(Section):
+    """The network: sizes and the ensemble its couplings are drawn from."""
+
+    visible: Annotated[int, Whole(1)]
+    hidden: Annotated[int, Whole(1)]
+    bonds: Annotated[Bonds, Choice("a kind of bonds", get_args(Bonds))] = "gaussian"
+    strength: Annotated[float, Real("numbers >= 0", lambda x: x >= 0)] = 1.0
+    connectivity: Annotated[float, Real("numbers > 0, up to 1", lambda x: 0 < x <= 1)] = 1.0
+
+
+class Data(Section):
+    """The recording: its length in time steps (an estimate needs three)."""
+
+    length: Annotated[int, Whole(3)]
+
+
+class EStep(Section):
+    """The iteration inside an E-step."""
+
+    tolerance: Annotated[float, _POSITIVE] = 1e-9
+    damping: Annotated[Literal["adaptive"] | float, Damping()] = "adaptive"
+    max_iterations: Annotated[int, Whole(1)] = 200
+
+
+class Learner(Section):
+    """How couplings are learnt, or with task infer how averages are estimated."""
+
+    estimator: Annotated[Estimator, Choice("an estimator", get_args(Estimator))] = "bp"
+    correlations: Annotated[Correlations, Choice("a correlation rule", get_args(Correlations))] = "corrected"
+    start: Annotated[Start, Choice("a start", get_args(Start))] = "signs"
+    step: Annotated[Step, Choice("a step", get_args(Step))] = "scaled"
+    rate: Annotated[float, _POSITIVE] = 0.1
+    momentum: Annotated[float, Real("numbers >= 0, below 1", lambda x: 0 <= x < 1)] = 0.0
+    tolerance: Annotated[float, _POSITIVE] = 1e-4
+    hold: Annotated[int, Whole(1)] = 3
+    max_iterations: Annotated[int, Whole(1)] = 300
+    estep: EStep = EStep()
+
+
+class Score(Section):
+    """What task infer compares with, besides the truth."""
+
+    exact: Annotated[bool, Flag()] = False
+
+
+class Resources(Section):
+    """What one run asks of the machine: cores, bytes of memory, and seconds before it is stopped."""
+
+    cpus: Annotated[int, Whole(1)] = 1
+    memory: Annotated[int | None, Amount("an amount of memory", "bytes", _BYTES, "2GiB", whole=True)] = None
+    timeout: Annotated[float | None, Amount("a time", "seconds", _SECONDS, "15m")] = None
+
+
+#: The sections whose values define a point, in the order of a sweep file.
+POINT_SECTIONS: Mapping[str, type[Section]] = {
+    "model": Model,
+    "data": Data,
+    "learner": Learner,
+    "score": Score,
+}
+
+
+def kind_of(section: type[BaseModel], key: str) -> Kind | None:
+    """Return the kind of a key's values, or None where the key is a section itself (or unknown)."""
+    field = section.model_fields.get(key)
+    kinds = [] if field is None else [entry for entry in field.metadata if isinstance(entry, Kind)]
+    return kinds[0] if kinds else None
+
+
+def _leaves(section: type[Section], prefix: str) -> Iterator[tuple[str, Kind, Any]]:
+    for key, field in section.model_fields.items():
+        kind = kind_of(section, key)
+        if kind is not None:
+            yield f"{prefix}.{key}", kind, None if field.is_required() else field.default
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from _leaves(field.annotation, f"{prefix}.{key}")
+
+
+_TABLE = [row for name, section in POINT_SECTIONS.items() for row in _leaves(section, name)]
+#: Every dotted key that can be an axis, with the kind of its values ...
+LEAVES: Mapping[str, Kind] = {key: kind for key, kind, _ in _TABLE}
+#: ... and its default, None where it has none.
+DEFAULTS: Mapping[str, Any] = {key: default for key, _, default in _TABLE}
+
+_GRADIENT_ONLY = ("learner.rate", "learner.momentum")
+_LEARNING_ONLY = (
+    *("learner.start", "learner.step", *_GRADIENT_ONLY),
+    *("learner.tolerance", "learner.hold", "learner.max_iterations"),
+)
+_ESTEP = tuple(key for key in LEAVES if key.startswith("learner.estep."))
+
+
+def unused_keys(task: str, estimator: str, step: str) -> Mapping[str, str]:
+    """Return the keys whose values change nothing at a point with these values, each with the reason."""
+    unused: dict[str, str] = {}
+    if task == "infer":
+        unused |= dict.fromkeys(_LEARNING_ONLY, "task infer learns nothing")
+    elif step != "gradient":
+        unused |= dict.fromkeys(_GRADIENT_ONLY, "only step gradient uses it")
+    if estimator == "exact":
+        unused |= dict.fromkeys(_ESTEP, "estimator exact does not iterate")
+    if estimator != "bp":
+        unused["learner.correlations"] = "only estimator bp uses it"
+    return unused

@@ -1,0 +1,142 @@
+"""One run, from its seeds to its row: the one joint between sweeps and science, and a pure function.
+
+Network, recording and start are drawn from seeds that the run carries; nothing is shipped to it, and nothing
+but the run decides what comes out: not the worker, the batch, or how often it was tried.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from kising.estimators.inference import EStep, assess
+from kising.learning.em import Learning, advance, begin, pose, score
+from kising.learning.scores import BLOCKS, align, baseline
+from kising.learning.starts import PATIENCE, from_data, from_signs
+from kising.model import BondScales, Couplings, Recording, bond_scales, draw_couplings, simulate
+from kising.sweep.executor import RunTimeout
+from kising.version import NUMERICS, __version__
+
+if TYPE_CHECKING:
+    from kising.sweep.plan import Point, Run
+    from kising.sweep.schema import Row
+
+
+def execute(run: Run, threads: int, timeout: float | None) -> Row:
+    """Draw, simulate, then learn or infer; `RunTimeout` once more than `timeout` seconds have passed."""
+    deadline = _Deadline(timeout)
+    point = run.point
+    model = point.model
+    network = draw_couplings(
+        model.visible,
+        model.hidden,
+        strength=model.strength,
+        connectivity=model.connectivity,
+        bonds=model.bonds,
+        seed=run.network_seed,
+    )
+    recording = simulate(network, point.data.length, seed=run.data_seed)
+    deadline.check()
+    results = (
+        _learn(run, network, recording, threads, deadline)
+        if point.task == "learn"
+        else _infer(point, network, recording, threads)
+    )
+    deadline.check()
+    return {
+        "run_id": run.run_id,
+        "point_id": point.point_id,
+        **point.values(),
+        "realization": run.realization,
+        **results,
+        "numerics": NUMERICS,
+        "version": __version__,
+    }
+
+
+class _Deadline:
+    """Time is looked at between EM iterations: a kernel cannot be stopped from inside."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._end = None if timeout is None else time.monotonic() + timeout
+
+    def check(self) -> None:
+        if self._end is not None and time.monotonic() > self._end:
+            raise RunTimeout
+
+
+def _learn(
+    run: Run, truth: Couplings, recording: Recording, threads: int, deadline: _Deadline
+) -> dict[str, object]:
+    point, learner = run.point, run.point.learner
+    scales = _scales(point)
+    learning = Learning(
+        estep=_estep(point),
+        step=learner.step,
+        rate=learner.rate,
+        momentum=learner.momentum,
+        tolerance=learner.tolerance,
+        hold=learner.hold,
+        max_iterations=learner.max_iterations,
+        patience=PATIENCE[learner.start],
+    )
+    problem = pose(recording.visible, scales, truth, aligned=learner.start == "random")
+    if learner.start == "signs":
+        start = from_signs(truth, scales, run.start_seed)
+    else:
+        start = from_data(recording.visible, point.model.hidden, scales, run.start_seed)
+    state = begin(start)
+    while state.outcome == "running":
+        state = advance(state, problem, learning, threads=threads)
+        deadline.check()
+    couplings = state.couplings
+    if problem.aligned:
+        couplings = align(couplings, truth, scales).apply(couplings)
+    found = assess(couplings, recording, learning.estep, against_exact=False, threads=threads)
+    errors = score(state.couplings, problem)
+    return {
+        "outcome": state.outcome,
+        **{f"converged_{x}": held >= learning.hold for x, held in zip(BLOCKS, state.held, strict=True)},
+        **{f"rmse_{x}": errors[x] if errors else None for x in BLOCKS},
+        "baseline_rmse": baseline(point.model.connectivity),
+        "iterations": state.iteration,
+        "bp_converged": found.converged,
+        "corrected": found.corrected,
+        "log_likelihood": found.log_likelihood,
+        "hidden_overlap": found.overlap,
+    }
+
+
+def _infer(point: Point, truth: Couplings, recording: Recording, threads: int) -> dict[str, object]:
+    found = assess(truth, recording, _estep(point), against_exact=point.score.exact, threads=threads)
+    return {
+        # The run of the figures: all its slices settled, or not.
+        "outcome": "converged" if found.converged == 1 else "stalled",
+        "bp_converged": found.converged,
+        "corrected": found.corrected,
+        "log_likelihood": found.log_likelihood,
+        "hidden_overlap": found.overlap,
+        "rmse_m": found.rmse_m,
+        "rmse_mu": found.rmse_mu,
+        "rmse_pair": found.rmse_pair,
+    }
+
+
+def _estep(point: Point) -> EStep:
+    learner = point.learner
+    damping = learner.estep.damping
+    return EStep(
+        estimator=learner.estimator,
+        correlations=learner.correlations,
+        tolerance=learner.estep.tolerance,
+        damping=None if damping == "adaptive" else float(damping),
+        max_iterations=learner.estep.max_iterations,
+    )
+
+
+def _scales(point: Point) -> BondScales:
+    """The ensemble's bond scales; those of strength 1 where the strength is 0 and there is no scale."""
+    model = point.model
+    return bond_scales(
+        model.visible, model.hidden, strength=model.strength or 1.0, connectivity=model.connectivity
+    )

@@ -1,0 +1,54 @@
+"""What learning is for: the couplings come back, the more data the better, and belief propagation costs J nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kising import Couplings, bond_scales, draw_couplings, fit, simulate
+
+LENGTHS = (1_000, 10_000, 100_000)
+NETWORKS = range(5)
+SCALES = bond_scales(20, 4, strength=1.0, connectivity=1.0)
+
+
+def learn(network: int, length: int, estimator: str):
+    truth = draw_couplings(20, 4, seed=[network, 1])
+    visible = simulate(truth, length, seed=[network, 2]).visible
+    return fit(
+        visible, 4, estimator=estimator, correlations="corrected", start="signs", truth=truth, scales=SCALES,
+        seed=[network, 3], threads=2,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def exact_fits():
+    return {(n, length): learn(n, length, "exact") for n in NETWORKS for length in LENGTHS}
+
+
+def test_error_falls_as_one_over_root_t_with_exact_averages(exact_fits) -> None:
+    for block in "JKL":
+        errors = [np.mean([exact_fits[n, length].rmse[block] for n in NETWORKS]) for length in LENGTHS]
+        slope = np.polyfit(np.log(LENGTHS), np.log(errors), 1)[0]
+        assert slope == pytest.approx(-0.5, abs=0.1), block
+
+
+def test_default_step_converges_in_under_sixty_iterations(exact_fits) -> None:
+    assert {f.outcome for f in exact_fits.values()} == {"converged"}
+    assert max(f.iterations for f in exact_fits.values()) < 60
+
+
+def test_bp_reaches_the_error_of_exact_averages_in_j(exact_fits) -> None:
+    bp = np.mean([learn(n, 10_000, "bp").rmse["J"] for n in NETWORKS])
+    exact = np.mean([exact_fits[n, 10_000].rmse["J"] for n in NETWORKS])
+    assert bp < 1.05 * exact
+
+
+def test_recovery_does_not_depend_on_names_of_hidden_units() -> None:
+    truth = draw_couplings(10, 2, seed=1)
+    visible = simulate(truth, 20_000, seed=2).visible
+    result = fit(visible, 2, estimator="exact", start="random", truth=truth, seed=4)
+    turned = Couplings(truth.J, -truth.K[:, ::-1], -truth.L[::-1])
+    again = fit(visible, 2, estimator="exact", start="random", truth=turned, seed=4)
+    assert result.rmse == pytest.approx(again.rmse)
+    assert max(result.rmse.values()) < 0.15

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kising import bond_scales, draw_couplings, fit, infer, simulate
+from kising.estimators.exact import MAX_HIDDEN
+from kising.estimators.inference import CORRELATIONS, ESTIMATORS
+from kising.learning.starts import STARTS
+from kising.learning.steps import STEPS
+from kising.sweep import sections
+from kising.sweep.executor import RunTimeout
+from kising.sweep.plan import Plan
+from kising.sweep.schema import COLUMNS
+from kising.sweep.spec import parse_spec
+from kising.sweep.task import execute
+
+SWEEP = {
+    "name": "tiny",
+    "seed": 11,
+    "realizations": 2,
+    "model": {"visible": 6, "hidden": 2, "strength": 1.2, "connectivity": 0.8},
+    "data": {"length": 400},
+    "learner": {"estimator": "bp", "correlations": "corrected", "start": "signs", "max_iterations": 30},
+}
+
+
+def runs(**changes):
+    return list(Plan.of(parse_spec({**SWEEP, **changes})).runs())
+
+
+def test_words_of_the_sweep_file_are_those_of_the_science() -> None:
+    assert sections.EXACT_MAX_HIDDEN == MAX_HIDDEN
+    assert set(sections.get_args(sections.Estimator)) == set(ESTIMATORS)
+    assert set(sections.get_args(sections.Correlations)) == set(CORRELATIONS)
+    assert set(sections.get_args(sections.Start)) == set(STARTS)
+    assert set(sections.get_args(sections.Step)) == set(STEPS)
+
+
+def test_learn_is_fit_on_what_the_seeds_say() -> None:
+    run = runs()[1]
+    row = execute(run, 1, None)
+    truth = draw_couplings(6, 2, strength=1.2, connectivity=0.8, seed=run.network_seed)
+    recording = simulate(truth, 400, seed=run.data_seed)
+    scales = bond_scales(6, 2, strength=1.2, connectivity=0.8)
+    result = fit(
+        recording.visible,
+        2,
+        start="signs",
+        truth=truth,
+        scales=scales,
+        seed=run.start_seed,
+        max_iterations=30,
+    )
+    assert {x: row[f"rmse_{x}"] for x in "JKL"} == result.rmse
+    assert {x: row[f"converged_{x}"] for x in "JKL"} == result.converged
+    assert (row["outcome"], row["iterations"]) == (result.outcome, result.iterations)
+    assert row["bp_converged"] == result.trace.bp_converged.iloc[-1]
+    assert row["log_likelihood"] == pytest.approx(result.trace.log_likelihood.iloc[-1], rel=1e-14)
+    mu = infer(result.couplings, recording.visible).mu
+    assert row["hidden_overlap"] == pytest.approx(np.mean(np.sign(mu) * recording.hidden[1:-1]))
+    assert row["baseline_rmse"] == pytest.approx(np.sqrt(0.8))
+    assert row["model.visible"] == 6
+    assert set(row) <= {column.name for column in COLUMNS}
+
+
+def test_random_start_is_scored_after_matching_hidden_units() -> None:
+    learner = {"estimator": "exact", "start": "random"}
+    (run,) = runs(learner=learner, data={"length": 6000}, realizations=1)
+    row = execute(run, 1, None)
+    assert row["outcome"] == "converged"
+    assert row["rmse_K"] < 0.3
+    assert row["hidden_overlap"] > 0.3
+
+
+def test_infer_scores_the_estimator_at_the_truth() -> None:
+    (run,) = runs(task="infer", score={"exact": True}, learner={"estimator": "bp"}, realizations=1)
+    row = execute(run, 1, None)
+    truth = draw_couplings(6, 2, strength=1.2, connectivity=0.8, seed=run.network_seed)
+    recording = simulate(truth, 400, seed=run.data_seed)
+    ours = infer(truth, recording.visible, estimator="bp", correlations="corrected")
+    exact = infer(truth, recording.visible, estimator="exact")
+    for name in ("m", "mu", "pair"):
+        difference = getattr(ours, name) - getattr(exact, name)
+        assert row[f"rmse_{name}"] == pytest.approx(np.sqrt(np.mean(difference**2)), rel=1e-9)
+    assert row["bp_converged"] == ours.converged.mean()
+    assert row["outcome"] == ("converged" if ours.converged.all() else "stalled")
+    assert "rmse_J" not in row
+
+
+def test_a_run_is_a_pure_function() -> None:
+    first, second = runs()
+    before = execute(first, 1, None)
+    execute(second, 1, None)
+    assert execute(first, 2, None) == before
+
+
+def test_strength_zero_is_learned_without_complaint() -> None:
+    (run,) = runs(model={"visible": 4, "hidden": 1, "strength": 0.0}, realizations=1)
+    row = execute(run, 1, None)
+    assert np.isfinite(row["rmse_J"])
+
+
+def test_a_run_over_its_time_says_so() -> None:
+    with pytest.raises(RunTimeout):
+        execute(runs()[0], 1, 1e-9)

@@ -1,0 +1,249 @@
+"""Sweeps end to end: however a sweep is run, stopped and resumed, its rows are the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import kising.run
+from kising import run_sweep
+from kising.run import StaleError
+from kising.sweep.directory import SweepDirectory
+from kising.sweep.schema import DETERMINISTIC_COLUMNS
+from kising.sweep.store import Store
+
+TINY = {
+    "name": "tiny",
+    "seed": 5,
+    "realizations": 3,
+    "model": {"visible": 6, "hidden": 2},
+    "learner": {"max_iterations": 25},
+    "axes": {"learner.estimator": ["exact", "bp"], "data.length": [200, 400]},
+}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def with_axes(**axes) -> dict:
+    return {**TINY, "axes": {**TINY["axes"], **axes}}
+
+
+def assert_same_bits(one: pd.DataFrame, other: pd.DataFrame) -> None:
+    columns = list(DETERMINISTIC_COLUMNS)
+    assert len(one) == len(other)
+    for name in columns:
+        a, b = one[name], other[name]
+        assert a.isna().equals(b.isna()), name
+        if a.dtype == np.float64:
+            np.testing.assert_array_equal(a.to_numpy().view(np.uint64), b.to_numpy().view(np.uint64), name)
+        else:
+            assert list(a.dropna()) == list(b.dropna()), name
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory) -> pd.DataFrame:
+    return run_sweep(TINY, out=tmp_path_factory.mktemp("reference") / "tiny", in_process=True).runs
+
+
+def test_results_are_whole(reference, tmp_path) -> None:
+    results = run_sweep(TINY, out=tmp_path / "r", in_process=True)
+    assert len(results.runs) == 12
+    assert (results.runs["status"] == "done").all()
+    assert len(results.summary) == 4
+    assert set(results.scaling["block"]) == {"J", "K", "L"}
+    for name, frame in (("runs", results.runs), ("summary", results.summary), ("scaling", results.scaling)):
+        stored = pd.read_parquet(tmp_path / "r" / f"{name}.parquet")
+        assert list(stored.columns) == list(frame.columns)
+        assert len(stored) == len(frame)
+    assert_same_bits(results.runs, reference)
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_ray_gives_the_same_bits_as_in_process(reference, tmp_path, cpus: int) -> None:
+    assert_same_bits(run_sweep(TINY, out=tmp_path / "r", cpus=cpus).runs, reference)
+
+
+def test_running_again_runs_nothing(reference, tmp_path) -> None:
+    run_sweep(TINY, out=tmp_path / "r", in_process=True)
+    before = sorted((tmp_path / "r" / "parts").iterdir())
+    again = run_sweep(tmp_path / "r", in_process=True)
+    assert again.outcome.done == 0
+    assert sorted((tmp_path / "r" / "parts").iterdir()) == before
+    assert_same_bits(again.runs, reference)
+
+
+def test_growing_reuses_what_is_done(tmp_path) -> None:
+    small = {**TINY, "realizations": 1, "axes": {"learner.estimator": ["exact"], "data.length": [200]}}
+    assert run_sweep(small, out=tmp_path / "r", in_process=True).outcome.done == 1
+    more = run_sweep({**small, "realizations": 3}, out=tmp_path / "r", in_process=True)
+    assert more.outcome.done == 2
+    longer = {**small, "realizations": 3, "axes": {**small["axes"], "data.length": [200, 400]}}
+    grown = run_sweep(longer, out=tmp_path / "r", in_process=True)
+    assert grown.outcome.done == 3
+    assert_same_bits(grown.runs, run_sweep(longer, out=tmp_path / "fresh", in_process=True).runs)
+
+
+def test_a_changed_fixed_parameter_is_another_point_and_orphans_are_said(tmp_path) -> None:
+    run_sweep(TINY, out=tmp_path / "r", in_process=True)
+    said: list[str] = []
+    changed = {**TINY, "model": {"visible": 7, "hidden": 2}}
+    spec, path = kising.run.locate(changed, tmp_path / "r")
+    results = kising.run.run(spec, path, kising.run.Session(in_process=True, say=said.append))
+    assert results.outcome.done == 12
+    assert set(results.runs["model.visible"]) == {7}
+    assert any("12 finished runs" in line and "not in this plan" in line for line in said)
+    # The first sweep's runs are still there.
+    assert run_sweep(TINY, out=tmp_path / "r", in_process=True).outcome.done == 0
+
+
+def test_lengths_and_learners_share_network_and_data(reference) -> None:
+    # Were networks drawn anew, errors at one length would not go along with those at another.
+    wide = reference[reference["learner.estimator"] == "exact"]
+    by_length = wide.pivot_table(index="realization", columns="data.length", values="rmse_J")
+    assert by_length.shape == (3, 2)
+    exact, bp = (reference[reference["learner.estimator"] == e].reset_index() for e in ("exact", "bp"))
+    assert np.corrcoef(exact["rmse_J"], bp["rmse_J"])[0, 1] > 0.9
+
+
+def fail_on(monkeypatch, *realizations: int) -> None:
+    import kising.sweep.task as task
+
+    real = task.execute
+
+    def sometimes(run, threads, timeout):
+        if run.realization in realizations:
+            raise ValueError("no luck\nwith this one")
+        return real(run, threads, timeout)
+
+    monkeypatch.setattr(task, "execute", sometimes)
+
+
+def test_failed_runs_are_kept_and_retried_only_when_told(monkeypatch, tmp_path, reference) -> None:
+    with monkeypatch.context() as patch:
+        fail_on(patch, 1)
+        results = run_sweep(TINY, out=tmp_path / "r", in_process=True)
+        failed = results.runs[results.runs["status"] == "failed"]
+        assert len(failed) == 4
+        assert set(failed["error"]) == {"ValueError: no luck with this one"}
+        assert failed["traceback"].str.contains("sometimes").all()
+        assert list(results.summary["failed"]) == [1, 1, 1, 1]
+    assert run_sweep(TINY, out=tmp_path / "r", in_process=True).outcome.done == 0
+    healed = run_sweep(TINY, out=tmp_path / "r", in_process=True, retry_failed=True)
+    assert healed.outcome.done == 4
+    assert_same_bits(healed.runs, reference)
+
+
+def test_fail_fast_stops(monkeypatch, tmp_path) -> None:
+    fail_on(monkeypatch, 0, 1, 2)
+    results = run_sweep({**TINY, "realizations": 40}, out=tmp_path / "r", in_process=True, fail_fast=True)
+    assert results.outcome.failed >= 1
+    assert results.outcome.unfinished > 0
+
+
+def test_rows_of_other_numerics_are_never_mixed_in_silently(monkeypatch, tmp_path, reference) -> None:
+    old = 0
+    with monkeypatch.context() as patch:
+        patch.setattr("kising.sweep.task.NUMERICS", old)
+        patch.setattr("kising.run.NUMERICS", old)
+        run_sweep(TINY, out=tmp_path / "r", in_process=True)
+    with pytest.raises(StaleError, match="12 finished runs were made by numerics version 0"):
+        run_sweep(TINY, out=tmp_path / "r", in_process=True)
+    kept = run_sweep(TINY, out=tmp_path / "r", in_process=True, stale="keep")
+    assert set(kept.runs["numerics"]) == {old}
+    redone = run_sweep(TINY, out=tmp_path / "r", in_process=True, stale="redo")
+    assert redone.outcome.done == 12
+    assert_same_bits(redone.runs, reference)
+
+
+def test_damaged_parts_are_set_aside_and_run_again(tmp_path, reference) -> None:
+    run_sweep(TINY, out=tmp_path / "r", in_process=True)
+    for part in (tmp_path / "r" / "parts").iterdir():
+        data = bytearray(part.read_bytes())
+        data[len(data) // 2] ^= 1
+        part.write_bytes(data)
+    results = run_sweep(TINY, out=tmp_path / "r", in_process=True)
+    assert results.outcome.done == 12
+    assert list((tmp_path / "r" / "quarantine").iterdir())
+    assert_same_bits(results.runs, reference)
+
+
+def test_results_of_a_mapping_go_below_results(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    results = run_sweep({**TINY, "realizations": 1}, in_process=True)
+    assert results.directory == Path("results/tiny")
+    assert (tmp_path / "results" / "tiny" / "sweep.yaml").is_file()
+    assert (tmp_path / "results" / "tiny" / "manifest.json").is_file()
+
+
+def start_command(out: Path, file: Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "kising.cli", "run", str(file), "--out", str(out), "--cpus", "2"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, text=True,
+    )  # fmt: skip
+
+
+def committed(out: Path) -> int:
+    if not (out / "parts").is_dir():
+        return 0
+    return len(Store.open(SweepDirectory(out), writable=False).scan().ids)
+
+
+def test_three_sigkills_on_the_way_change_no_bit(tmp_path) -> None:
+    text = """
+name: killed
+seed: 3
+realizations: 10
+model: {visible: 12, hidden: 3}
+learner: {estimator: bp, tolerance: 1e-12, max_iterations: 60}
+axes: {data.length: [4000, 8000]}
+"""
+    file = tmp_path / "killed.yaml"
+    file.write_text(text)
+    out = tmp_path / "r"
+    for _ in range(3):
+        before = committed(out)
+        driver = start_command(out, file)
+        deadline = time.monotonic() + 120
+        while committed(out) <= before and driver.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert driver.poll() is None, driver.stderr.read()
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+        driver.stderr.close()
+    assert 3 <= committed(out) < 20
+    resumed = run_sweep(out, cpus=2)
+    assert resumed.outcome.done < 20
+    assert (resumed.runs["status"] == "done").all()
+    assert_same_bits(resumed.runs, run_sweep(file, out=tmp_path / "whole", cpus=2).runs)
+
+
+def test_ctrl_c_keeps_what_finished_and_says_how_to_go_on(tmp_path) -> None:
+    file = tmp_path / "long.yaml"
+    file.write_text(
+        "name: long\nseed: 3\nrealizations: 200\nmodel: {visible: 12, hidden: 3}\n"
+        "learner: {estimator: bp, max_iterations: 60}\ndata: {length: 4000}\n"
+    )
+    out = tmp_path / "r"
+    driver = start_command(out, file)
+    deadline = time.monotonic() + 120
+    while committed(out) < 1 and driver.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    driver.send_signal(signal.SIGINT)
+    _, errors = driver.communicate(timeout=60)
+    assert driver.returncode == 130
+    assert f"to go on: kising run {out}" in errors
+    assert "Traceback" not in errors
+    runs = pd.read_parquet(out / "runs.parquet")
+    assert 0 < len(runs) < 200
+    assert len(runs) == committed(out)
