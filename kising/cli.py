@@ -217,14 +217,16 @@ def verify(directory: Path) -> None:
 @_directory
 @_plainly
 def report(directory: Path) -> None:
-    """Write the tables of a sweep anew from its parts, and print them."""
+    """Write the tables of a sweep anew from its parts, print them, and draw the figure."""
     from kising.report.console import show
-    from kising.run import refresh_tables
+    from kising.run import draw_figures, refresh_tables
 
     results = refresh_tables(directory)
     if len(results.runs):
         show(_console(), results.summary, results.scaling)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
+    for path in draw_figures(results):
+        click.echo(f"Figure: {path}")
 
 
 if __name__ == "__main__":

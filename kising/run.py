@@ -15,7 +15,14 @@ import numpy as np
 
 from kising.sweep.conductor import Observer, Policy, conduct
 from kising.sweep.cost import CostModel
-from kising.sweep.directory import LockedError, Progress, StoreError, SweepDirectory
+from kising.sweep.directory import (
+    AtomicFile,
+    LockedError,
+    Progress,
+    StoreError,
+    SweepDirectory,
+    make_directory,
+)
 from kising.sweep.executor import Executor, Need
 from kising.sweep.plan import Plan, Run
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec
@@ -171,6 +178,23 @@ def refresh_tables(path: Path) -> Results:
             return Results(*tables.write(), path, nothing)
     except LockedError:
         return Results(*_Tables(Store.open(directory, writable=False), plan).compute(), path, nothing)
+
+
+def draw_figures(results: Results) -> list[Path]:
+    """Draw what the summary has to show into report/, as SVG and PNG; returns the files."""
+    from kising.report.figures import error_against_length
+
+    figure = error_against_length(results.summary)
+    if figure is None:
+        return []
+    report = SweepDirectory(results.directory).report
+    make_directory(report)
+    files = []
+    for kind in ("svg", "png"):
+        with AtomicFile(report) as file:
+            figure.savefig(file.handle, format=kind, dpi=150)
+            files.append(file.publish(f"error-against-length.{kind}"))
+    return files
 
 
 def _to_do(plan: Plan, scan: Scan, session: Session) -> tuple[np.ndarray, int]:

@@ -134,11 +134,9 @@ def operations(point: Point, iterations: float) -> float:
         case _:
             estep = 20.0 * nv * (20 + nh)
     estep += 0.3 * nv * (nv + nh)
-    if point.task == "infer":
-        slices = estep + (exact if point.score.exact else 0)
-    else:
-        # One E-step more than iterations: the hidden states are scored at the end.
-        slices = (iterations + 1) * estep
+    judge = exact if point.score.exact else 0.0
+    # When learning, one E-step more than iterations: the hidden states are scored at the end.
+    slices = estep + judge if point.task == "infer" else (iterations + 1) * estep
     return RUN_OVERHEAD + point.data.length * (simulation + slices)
 
 
