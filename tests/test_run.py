@@ -205,8 +205,8 @@ name: killed
 seed: 3
 realizations: 10
 model: {visible: 12, hidden: 3}
-learner: {estimator: bp, tolerance: 1e-12, max_iterations: 60}
-axes: {data.length: [4000, 8000]}
+learner: {estimator: bp, tolerance: 1e-12, max_iterations: 40}
+axes: {data.length: [1500, 3000]}
 """
     file = tmp_path / "killed.yaml"
     file.write_text(text)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PRICE: Final = 2.5e-9  # seconds an operation, where nothing was measured
 ITERATIONS: Final = {"signs": 25, "random": 70, "gradient": 300}  # EM iterations, where nothing was measured
 RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
-WORKER_BYTES: Final = 230_000_000  # a worker process with its libraries and compiled kernels
+WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
 SPIN_COPIES: Final = 3  # int8 recordings alive at once while data is drawn
 BLOCK_BYTES: Final = 1024 * 8  # bytes a float64 column of a block of slices
 _KEPT: Final = 500  # finished runs that a price is the median of

@@ -6,6 +6,8 @@ import fcntl
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -87,10 +89,16 @@ def test_a_cluster_answers() -> None:
 
 
 def test_a_ray_of_our_own_has_a_token_of_its_own() -> None:
-    one, other = environment(own=True), environment(own=True)
-    assert one["RAY_AUTH_MODE"] == "token"
-    assert len(one["RAY_AUTH_TOKEN"]) == 64
-    assert one["RAY_AUTH_TOKEN"] != other["RAY_AUTH_TOKEN"]
+    ours = environment(own=True)
+    assert ours["RAY_AUTH_MODE"] == "token"
+    assert len(ours["RAY_AUTH_TOKEN"]) == 64
+    # Ray reads its token once in the life of a process: the next Ray of this process must have the same,
+    assert environment(own=True) == ours
+    # that of any other process another.
+    code = "from kising.sweep.raysetup import environment; print(environment(own=True)['RAY_AUTH_TOKEN'])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert len(answer.stdout.strip()) == 64
+    assert answer.stdout.strip() != ours["RAY_AUTH_TOKEN"]
     assert "RAY_AUTH_TOKEN" not in environment(own=False)  # of the cluster's token the user knows
 
 

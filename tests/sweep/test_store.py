@@ -800,6 +800,15 @@ class TestCompaction:
         assert most <= classes * (FAN_IN - 1)
         assert len(rows) <= classes * (FAN_IN - 1) + total // FULL_PART
 
+    def test_merging_drops_the_rows_that_do_not_count(self, store: Store) -> None:
+        for i in range(FAN_IN):
+            store.commit([failed_row(1, error=str(i)), make_row(2, iterations=i)])
+        assert store.scan().rows == 2 * FAN_IN
+        store.compact()
+        assert store.scan().rows == 2
+        (first, second) = store.table(order_of([1, 2])).to_pylist()
+        assert (first["error"], second["iterations"]) == (str(FAN_IN - 1), FAN_IN - 1)
+
     def test_parts_that_vanish_are_noticed(self, store: Store) -> None:
         paths = [store.commit([make_row(i)]) for i in range(FAN_IN)]
         store.scan()
