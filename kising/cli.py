@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kising.run import Results
+    from kising.sweep.progress import Snapshot
+    from kising.sweep.stop import StopRequest
 
 # Exit codes: 0 all well, 1 failed runs or a fault of the machine, 2 a mistake in what was asked, 128 + n
 # stopped by signal n.
@@ -116,11 +118,27 @@ def run(
             stale=stale,
             command=shlex.join(["kising", *sys.argv[1:]]),
             stop=stop,
-            observers=(display,),
+            observers=(display, _farewell(stop)),
             say=lambda line: click.echo(line, err=True),
         )
         results = run_session(spec, directory, session)
     _conclude(results, stop.reason)
+
+
+def _farewell(stop: StopRequest) -> Callable[[Snapshot], None]:
+    """Say, once, that a stop was heard and what happens until it ends."""
+    told: list[str] = []
+
+    def observe(snapshot: Snapshot) -> None:
+        if stop.level and not told:
+            told.append(stop.reason)
+            click.echo(
+                f"stopping ({stop.reason}): waiting some seconds for {snapshot.running} runs in flight; "
+                "Ctrl-C again stops at once",
+                err=True,
+            )
+
+    return observe
 
 
 def _conclude(results: Results, reason: str) -> None:
@@ -150,8 +168,10 @@ def _conclude(results: Results, reason: str) -> None:
 def _console() -> Console:
     from rich.console import Console
 
-    # Into a file or a pipe, tables take the width they need.
-    return Console(soft_wrap=False, width=None if sys.stdout.isatty() else 200, highlight=False)
+    console = Console(highlight=False)
+    # Tables take the width they need: a line that the terminal folds is read more easily than a number cut short.
+    console.width = max(console.width, 160)
+    return console
 
 
 @main.command()

@@ -53,8 +53,8 @@ def test_run_prints_the_tables_and_names_the_files(sweep) -> None:
     result = kising("run", sweep, "--local-debug")
     assert result.exit_code == 0
     for words in (
-        "converged J",
-        "RMSE K",
+        "runs that converged",
+        "RMSE of the learned couplings",
         "slope of log RMSE on log T",
         "results/tiny/runs.parquet",
         "summary",
@@ -126,7 +126,7 @@ def test_report_writes_the_tables_anew(finished) -> None:
     (finished / "runs.parquet").unlink()
     result = kising("report", finished)
     assert result.exit_code == 0
-    assert "RMSE J" in result.output
+    assert "RMSE of the learned" in result.output
     assert len(pd.read_parquet(finished / "runs.parquet")) == 4
 
 

@@ -19,34 +19,41 @@ MOST_ROWS = 40
 
 def show(console: Console, summary: pd.DataFrame, scaling: pd.DataFrame) -> None:
     """Print convergence, errors and slopes, with a column for every parameter that varies."""
-    for table in tables(summary, scaling):
+    for title, table in tables(summary, scaling):
+        console.print(title)
         console.print(table)
-        console.print()
     if len(summary) > MOST_ROWS:
         console.print(f"... and {len(summary) - MOST_ROWS} points more: summary.parquet has them all.\n")
 
 
-def tables(summary: pd.DataFrame, scaling: pd.DataFrame) -> Iterator[Table]:
-    """The tables that have something in them."""
+def tables(summary: pd.DataFrame, scaling: pd.DataFrame) -> Iterator[tuple[str, Table]]:
+    """The tables that have something in them, each with its title."""
     varied = [name for name in AXES if name in summary and summary[name].nunique() > 1]
     shown = summary.head(MOST_ROWS)
     if shown[[f"converged_{x}" for x in BLOCKS]].notna().any(axis=None):
         yield _table(
-            "Runs that converged, with 95% Wilson intervals, and RMSE in units of the bond scale (mean ± sem)",
-            [
-                *varied, "runs", "failed", "diverged",
-                *(f"converged {x}" for x in BLOCKS), *(f"RMSE {x}" for x in BLOCKS),
-            ],
+            "Fraction of runs that converged, with 95% Wilson interval",
+            [*_short(varied), "runs", "failed", "diverged", *BLOCKS],
             (
                 [
-                    *(_value(row[name]) for name in varied),
-                    *(_value(row[name]) for name in ("runs", "failed", "diverged")),
+                    *(_value(row[name]) for name in (*varied, "runs", "failed", "diverged")),
                     *(_fraction(row, f"converged_{x}") for x in BLOCKS),
-                    *(_error(row, f"rmse_{x}") for x in BLOCKS),
                 ]
                 for _, row in shown.iterrows()
             ),
-        )  # fmt: skip
+        )
+        yield _table(
+            "RMSE of the learned couplings, in units of the bond scale: mean ± standard error",
+            [*_short(varied), *BLOCKS, "all zero"],
+            (
+                [
+                    *(_value(row[name]) for name in varied),
+                    *(_error(row, f"rmse_{x}") for x in BLOCKS),
+                    _number(row["baseline_rmse"]),
+                ]
+                for _, row in shown.iterrows()
+            ),
+        )
     else:
         measures = {
             "bp_converged": "slices converged",
@@ -58,8 +65,8 @@ def tables(summary: pd.DataFrame, scaling: pd.DataFrame) -> Iterator[Table]:
         }
         present = {name: words for name, words in measures.items() if shown[name].notna().any()}
         yield _table(
-            "Averages at the true couplings: fractions, and differences from exact averages where they were asked for",
-            [*varied, "runs", "failed", *present.values()],
+            "Averages at the true couplings: fractions, and differences from exact averages where asked for",
+            [*_short(varied), "runs", "failed", *present.values()],
             (
                 [
                     *(_value(row[name]) for name in varied),
@@ -74,7 +81,7 @@ def tables(summary: pd.DataFrame, scaling: pd.DataFrame) -> Iterator[Table]:
         grouped = [name for name in varied if name in scaling and name != "data.length"]
         yield _table(
             "How the error falls with data: slope of log RMSE on log T, with 95% interval (1/√T is -0.5)",
-            [*grouped, "block", "slope", "interval", "T", "lengths", "realizations", "runs left out"],
+            [*_short(grouped), "", "slope", "interval", "T", "lengths", "realizations", "runs left out"],
             (
                 [
                     *(_value(row[name]) for name in grouped),
@@ -89,16 +96,22 @@ def tables(summary: pd.DataFrame, scaling: pd.DataFrame) -> Iterator[Table]:
         )
 
 
-def _table(title: str, columns: list[str], rows: Iterator[list[str]]) -> Table:
+def _table(title: str, columns: list[str], rows: Iterator[list[str]]) -> tuple[str, Table]:
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    return table
+    return title, table
+
+
+def _short(names: list[str]) -> list[str]:
+    """Parameters without their section, where that leaves no two alike."""
+    last = [name.rpartition(".")[2] for name in names]
+    return [short if last.count(short) == 1 else name for name, short in zip(names, last, strict=True)]
 
 
 def _value(value: Any) -> str:
