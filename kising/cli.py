@@ -32,6 +32,7 @@ def _plainly(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
+        from kising.recordings import RecordingError
         from kising.sweep.directory import StoreError
         from kising.sweep.documents import SpecError
         from kising.sweep.executor import ExecutorError
@@ -40,6 +41,9 @@ def _plainly(command: Callable[..., None]) -> Callable[..., None]:
             command(*args, **kwargs)
         except SpecError as error:
             click.echo(str(error), err=True)
+            sys.exit(MISTAKE)
+        except RecordingError as error:
+            click.echo(f"kising: {error}", err=True)
             sys.exit(MISTAKE)
         except (StoreError, ExecutorError) as error:
             click.echo(f"kising: {error}", err=True)
@@ -239,14 +243,40 @@ def verify(directory: Path) -> None:
 def report(directory: Path) -> None:
     """Write the tables of a sweep anew from its parts, print them, and draw the figure."""
     from kising.report.console import show
-    from kising.run import draw_figures, refresh_tables
+    from kising.report.tables import draw_figures, refresh_tables
 
-    results = refresh_tables(directory)
-    if len(results.runs):
-        show(_console(), results.summary, results.scaling)
+    frames = refresh_tables(directory)
+    if len(frames.runs):
+        show(_console(), frames.summary, frames.scaling)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
-    for path in draw_figures(results):
+    for path in draw_figures(frames.summary, directory):
         click.echo(f"Figure: {path}")
+
+
+@main.command()
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--hidden", type=click.IntRange(min=1), required=True, help="Number of hidden spins to assume.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), required=True, help="Of the start; another may end elsewhere."
+)
+@click.option(
+    "--estimator", type=click.Choice(["exact", "bp", "tap", "mean-field"]), default="bp", show_default=True
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Where the couplings go [FILE with .couplings.npz]."
+)
+@_plainly
+def fit(file: Path, hidden: int, seed: int, estimator: str, out: Path | None) -> None:
+    """Learn couplings from a recording of your own: a .npy or .csv file, a row a step, -1 and +1."""
+    from kising.recordings import fit_file
+
+    outcome = fit_file(
+        file, out or file.with_suffix(".couplings.npz"), hidden=hidden, seed=seed, estimator=estimator
+    )
+    for line in outcome.lines:
+        click.echo(line)
+    if not outcome.converged:
+        sys.exit(FAILED)
 
 
 if __name__ == "__main__":

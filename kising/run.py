@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,35 +12,25 @@ import numpy as np
 
 from kising.sweep.conductor import Observer, Policy, conduct
 from kising.sweep.cost import CostModel
-from kising.sweep.directory import (
-    AtomicFile,
-    LockedError,
-    Progress,
-    StoreError,
-    SweepDirectory,
-    make_directory,
-)
+from kising.sweep.directory import StoreError, SweepDirectory
 from kising.sweep.executor import Executor, Need
+from kising.sweep.journal import Journal
 from kising.sweep.plan import Plan, Run
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec
 from kising.sweep.stop import StopRequest
 from kising.sweep.store import Store
-from kising.sweep.tally import Outcome, Tally
+from kising.sweep.tally import Outcome
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kising.report.tables import Tables
     from kising.sweep.index import Scan
-    from kising.sweep.progress import Snapshot
 
 Stale = Literal["keep", "redo"]
 Say = Callable[[str], object]
 
-# While a sweep runs its tables are written anew after this long, and never for more than a fiftieth of the
-# time.
-TABLES_SECONDS = 60.0
-TABLES_SHARE = 50
 # Rows of a commit that the cost model looks at: a few say enough.
 PRICED_ROWS = 20
 
@@ -149,6 +136,9 @@ def locate(
 
 def run(spec: SweepSpec, path: Path, session: Session) -> Results:
     """Run what is not finished of a sweep in its directory, and write its tables."""
+    # Here, for pandas comes along, and `plan` and `status` must not wait for that.
+    from kising.report.tables import Tables
+
     plan = Plan.of(spec)
     directory = SweepDirectory.create(path)
     with directory.lock(session.command):
@@ -158,43 +148,11 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
         _tell(plan, scan, todo, path, session.say)
         directory.write_sweep(dump_spec(spec))
         directory.write_manifest(numerics=NUMERICS, command=session.command)
-        tables = _Tables(store, plan)
+        tables = Tables(store, plan)
         outcome = _conduct(plan, todo, failed, store, directory, tables, session)
         store.compact()
-        runs, summary, scaling = tables.write()
-    return Results(runs, summary, scaling, path, outcome)
-
-
-def refresh_tables(path: Path) -> Results:
-    """Write the tables of a directory anew from its parts; where a driver is at work there, only compute
-    them.
-    """
-    directory = SweepDirectory.open(path)
-    plan = Plan.of(read_spec(directory.sweep_file))
-    nothing = Tally(0, 0, 0).outcome(stopped=False)
-    try:
-        with directory.lock("report"):
-            tables = _Tables(Store.open(directory), plan)
-            return Results(*tables.write(), path, nothing)
-    except LockedError:
-        return Results(*_Tables(Store.open(directory, writable=False), plan).compute(), path, nothing)
-
-
-def draw_figures(results: Results) -> list[Path]:
-    """Draw what the summary has to show into report/, as SVG and PNG; returns the files."""
-    from kising.report.figures import error_against_length
-
-    figure = error_against_length(results.summary)
-    if figure is None:
-        return []
-    report = SweepDirectory(results.directory).report
-    make_directory(report)
-    files = []
-    for kind in ("svg", "png"):
-        with AtomicFile(report) as file:
-            figure.savefig(file.handle, format=kind, dpi=150)
-            files.append(file.publish(f"error-against-length.{kind}"))
-    return files
+        frames = tables.write()
+    return Results(*frames, path, outcome)
 
 
 def _to_do(plan: Plan, scan: Scan, session: Session) -> tuple[np.ndarray, int]:
@@ -242,7 +200,7 @@ def _conduct(
     failed: int,
     store: Store,
     directory: SweepDirectory,
-    tables: _Tables,
+    tables: Tables,
     session: Session,
 ) -> Outcome:
     total = int(todo.sum())
@@ -250,7 +208,7 @@ def _conduct(
     resources = plan.spec.resources
     need = Need(cpus=resources.cpus, memory=resources.memory, timeout=resources.timeout)
     costs = CostModel.load()
-    journal = _Journal(directory)
+    journal = Journal(directory)
 
     def commit(rows: Sequence[dict[str, object]]) -> None:
         store.commit(rows)
@@ -309,73 +267,3 @@ def _executor(session: Session, *, idle: bool) -> Executor:
 
     cluster = RayCluster.join(session.address) if session.address else RayCluster.start(session.cpus)
     return RayExecutor(execute, cluster)
-
-
-class _Tables:
-    """runs.parquet, summary.parquet and scaling.parquet: always whole, and as fresh as is cheap."""
-
-    def __init__(self, store: Store, plan: Plan) -> None:
-        self._store, self._plan = store, plan
-        self._written = time.monotonic()
-        self._took = 0.0
-
-    def write(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-        """Write all three from the parts."""
-        start = time.monotonic()
-        self._store.write_runs(self._plan.ids)
-        runs, summary, slopes = self.compute()
-        self._store.write_table("summary", summary)
-        self._store.write_table("scaling", slopes)
-        self._written = time.monotonic()
-        self._took = self._written - start
-        return runs, summary, slopes
-
-    def compute(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-        """The tables, from the parts."""
-        from kising.report.summary import scaling, summarise
-
-        runs = self._store.read_runs(self._plan.ids)
-        return runs, summarise(runs), scaling(runs)
-
-    def refresh(self) -> None:
-        """Write them if that is due."""
-        age = time.monotonic() - self._written
-        if age >= max(TABLES_SECONDS, TABLES_SHARE * self._took):
-            self.write()
-
-
-class _Journal:
-    """Keeps progress.json, which `kising status` reads."""
-
-    def __init__(self, directory: SweepDirectory) -> None:
-        self._directory = directory
-        self._last: Snapshot | None = None
-
-    def __call__(self, snapshot: Snapshot) -> None:
-        self._last = snapshot
-        self._write("running")
-
-    def end(self, state: Literal["finished", "interrupted", "failed", "running"]) -> None:
-        """Say how it ended."""
-        self._write(state)
-
-    def _write(self, state: Literal["finished", "interrupted", "failed", "running"]) -> None:
-        if self._last is None:
-            return
-        last, over = self._last, state != "running"
-        self._directory.write_progress(
-            Progress(
-                state=state,
-                total=last.total,
-                done=last.done,
-                failed=last.failed,
-                running=0 if over else last.running,
-                rate=last.rate,
-                eta=None if over else last.eta,
-                workers=0 if over else last.workers,
-                nodes={} if over else {host: load.workers for host, load in last.hosts.items()},
-                pid=os.getpid(),
-                host=socket.gethostname(),
-                updated=time.time(),
-            )
-        )

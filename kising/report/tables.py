@@ -1,0 +1,90 @@
+"""The tables of a sweep on disk: runs, summary and scaling, made from its parts."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kising.report.figures import error_against_length
+from kising.report.summary import scaling, summarise
+from kising.sweep.directory import AtomicFile, LockedError, SweepDirectory, make_directory
+from kising.sweep.plan import Plan
+from kising.sweep.spec import read_spec
+from kising.sweep.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# While a sweep runs its tables are written anew after this long, and never for more than a fiftieth of the
+# time.
+TABLES_SECONDS = 60.0
+TABLES_SHARE = 50
+
+
+class Frames(NamedTuple):
+    """The three tables."""
+
+    runs: pd.DataFrame
+    """a row a run"""
+    summary: pd.DataFrame
+    """a row a point"""
+    scaling: pd.DataFrame
+    """a row a slope"""
+
+
+class Tables:
+    """runs.parquet, summary.parquet and scaling.parquet: always whole, and as fresh as is cheap."""
+
+    def __init__(self, store: Store, plan: Plan) -> None:
+        self._store, self._plan = store, plan
+        self._written = time.monotonic()
+        self._took = 0.0
+
+    def write(self) -> Frames:
+        """Write all three from the parts."""
+        start = time.monotonic()
+        self._store.write_runs(self._plan.ids)
+        frames = self.compute()
+        self._store.write_table("summary", frames.summary)
+        self._store.write_table("scaling", frames.scaling)
+        self._written = time.monotonic()
+        self._took = self._written - start
+        return frames
+
+    def compute(self) -> Frames:
+        """The tables, from the parts."""
+        runs = self._store.read_runs(self._plan.ids)
+        return Frames(runs, summarise(runs), scaling(runs))
+
+    def refresh(self) -> None:
+        """Write them if that is due."""
+        age = time.monotonic() - self._written
+        if age >= max(TABLES_SECONDS, TABLES_SHARE * self._took):
+            self.write()
+
+
+def refresh_tables(path: Path) -> Frames:
+    """Write a directory's tables anew from its parts; where a driver is at work, only compute them."""
+    directory = SweepDirectory.open(path)
+    plan = Plan.of(read_spec(directory.sweep_file))
+    try:
+        with directory.lock("kising report"):
+            return Tables(Store.open(directory), plan).write()
+    except LockedError:
+        return Tables(Store.open(directory, writable=False), plan).compute()
+
+
+def draw_figures(summary: pd.DataFrame, path: Path) -> list[Path]:
+    """Draw what the summary has to show into the directory's report/, as SVG and PNG; returns the files."""
+    figure = error_against_length(summary)
+    if figure is None:
+        return []
+    report = SweepDirectory(path).report
+    make_directory(report)
+    files = []
+    for kind in ("svg", "png"):
+        with AtomicFile(report) as file:
+            figure.savefig(file.handle, format=kind, dpi=150)
+            files.append(file.publish(f"error-against-length.{kind}"))
+    return files

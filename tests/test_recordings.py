@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from kising import draw_couplings, fit, simulate
+from kising.cli import main
+from kising.recordings import RecordingError, read_recording
+
+
+@pytest.fixture
+def visible() -> np.ndarray:
+    return simulate(draw_couplings(6, 1, seed=1), 4000, seed=2).visible
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv", ".txt"])
+def test_a_file_is_fitted_like_an_array(suffix: str, visible, tmp_path) -> None:
+    path = tmp_path / f"data{suffix}"
+    if suffix == ".npy":
+        np.save(path, visible)
+    else:
+        np.savetxt(path, visible, fmt="%d", delimiter="," if suffix == ".csv" else " ")
+    result = CliRunner().invoke(
+        main, ["fit", str(path), "--hidden", "1", "--seed", "3", "--estimator", "exact"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "converged" in result.output
+    expected = fit(visible, 1, estimator="exact", start="random", seed=3)
+    with np.load(tmp_path / "data.couplings.npz", allow_pickle=False) as found:
+        for name in "JKL":
+            np.testing.assert_array_equal(found[name], getattr(expected.couplings, name))
+        np.testing.assert_array_equal(found["trace_log_likelihood"], expected.trace.log_likelihood)
+
+
+BAD = {
+    "missing": ("nowhere.npy", None, "No such file"),
+    "another kind": ("data.parquet", b"x", "recordings are .npy"),
+    "not an array": ("data.npy", b"garbage", "cannot read a recording"),
+    "words": ("data.csv", b"up,down\n", "cannot read a recording"),
+    "not spins": ("data.csv", b"1,0\n1,1\n-1,1\n", "spins must be -1 or +1; step 0, spin 1"),
+    "too short": ("data.csv", b"1,1\n", "at least 3 steps"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_not_a_recording_is_refused_in_a_line(case: str, tmp_path) -> None:
+    name, content, message = BAD[case]
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    result = CliRunner().invoke(main, ["fit", str(path), "--hidden", "1", "--seed", "0"])
+    assert result.exit_code == 2
+    assert message in result.output
+    assert len(result.output.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("*.npz"))
+
+
+def test_nothing_is_unpickled(tmp_path) -> None:
+    path = tmp_path / "data.npy"
+    np.save(path, np.array([[{}]], dtype=object), allow_pickle=True)
+    with pytest.raises(RecordingError, match="cannot read a recording"):
+        read_recording(Path(path))
