@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from kising.sweep.points import Point, Points, canonical_json, point_id_of, short_digest
+from kising.sweep.points import Point, Points, point_id_of, short_digest
 from kising.sweep.spec import SweepSpec
 
 __all__ = ["Plan", "Point", "Points", "Run", "point_id_of", "run_id_of"]
@@ -53,8 +53,8 @@ class Run:
         return self._seed("start")
 
     def _seed(self, purpose: str) -> tuple[int, ...]:
-        content = [purpose, self.point.seed, self.point.model.model_dump(), self.realization]
-        digest = hashlib.sha256(canonical_json(content).encode()).digest()
+        content = f'["{purpose}",{self.point.seed},{self.point.model_json},{self.realization}]'
+        digest = hashlib.sha256(content.encode()).digest()
         return tuple(int.from_bytes(digest[i : i + 4], "big") for i in range(0, len(digest), 4))
 
 

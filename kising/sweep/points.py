@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from itertools import product
 from typing import Any, overload
 
@@ -70,6 +70,16 @@ class Point:
 
     def values(self) -> dict[str, Scalar | None]:
         """Return every value by dotted key, None where it changes nothing here; damping always as text."""
+        return self._values.copy()
+
+    @cached_property
+    def model_json(self) -> str:
+        """The model as canonical JSON: what the seeds of all runs of this point begin with."""
+        return canonical_json(self.model.model_dump())
+
+    @cached_property
+    def _values(self) -> dict[str, Scalar | None]:
+        # Kept: thousands of short runs share a point, and every row holds its values.
         unused = unused_keys(self.task, self.learner.estimator, self.learner.step)
         flat: dict[str, Scalar | None] = {"task": self.task, "seed": self.seed}
         for key in LEAVES:
