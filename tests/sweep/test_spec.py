@@ -541,6 +541,35 @@ def test_no_mapping_crashes(mapping, preset, overrides):
     only_spec_error(lambda: parse_spec({**BASE, **mapping}, preset=preset, overrides=overrides))
 
 
+@pytest.mark.parametrize(
+    "key", [*LEAVES, *SweepSpec.model_fields, "resources.memory", "resources.timeout", "presets"]
+)
+def test_no_value_of_any_key_crashes(key):
+    nasty = [
+        *telling,
+        None,
+        True,
+        -1,
+        0.5,
+        1e308,
+        5e-324,
+        -0.0,
+        float("nan"),
+        float("inf"),
+        -(10**400),
+        "",
+        "1",
+        "\n",
+    ]
+    for value in [*nasty, [], [[]], {}, {"range": [0, 10**400]}, {"linspace": [0, 1e308, 10**400]}, object()]:
+        inner = value
+        for part in reversed(key.split(".")):
+            inner = {part: inner}
+        only_spec_error(lambda inner=inner: parse_spec({**BASE, **inner}))
+        only_spec_error(lambda value=value: parse_spec({**BASE, "axes": {key: value}}))
+        only_spec_error(lambda value=value: parse_spec({**BASE, "axes": {key: [value]}}))
+
+
 @given(anything)
 def test_no_value_crashes(value):
     only_spec_error(lambda: parse_spec(value))
