@@ -145,8 +145,9 @@ def test_hopelessly_short_data_end_with_a_verdict(estimator: str, length: int) -
 def test_a_saved_state_continues_bit_for_bit(step: str, stop: int) -> None:
     truth, visible, scales = problem(2, length=1000)
     learning = Learning(
-        estep=EStep(correlations="corrected"), step=step, momentum=0.5, max_iterations=15, tolerance=1e-12
-    )
+        estep=EStep(correlations="corrected"), step=step, momentum=0.5, max_iterations=15, tolerance=1e-12,
+        patience=3,
+    )  # fmt: skip
     posed = pose(visible, scales, truth, aligned=False)
     state = begin(from_signs(truth, scales, seed=1))
     whole = state
