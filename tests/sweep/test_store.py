@@ -720,6 +720,10 @@ class TestAlienParts:
         assert "not a part of kising's" in scan.damaged[0].reason
         assert (store.directory.quarantine / part.name).exists()
 
+    def test_a_part_without_a_version_says_so(self, store: Store) -> None:
+        forge(store, encoded(self.genuine(store), {}))
+        assert "no version of a schema" in store.scan().damaged[0].reason
+
     def test_genuine_contents_are_taken(self, store: Store) -> None:
         forge(store, encoded(self.genuine(store), TAGS))
         assert ids_in(store) == numbers([1])
