@@ -22,6 +22,8 @@ from kising.estimators import odds
 from kising.estimators.block import Block, Estimate, empty_estimate
 from kising.estimators.edges import Edges, edges_of
 from kising.estimators.lanes import (
+    CHANGE,
+    LANES,
     Scratch,
     Tile,
     close_ranks,
@@ -45,7 +47,6 @@ from kising.estimators.response import (
 from kising.jit import kernel
 from kising.model import Array, Couplings
 
-LANES = 64
 # tanh 3 leaves 1 - t² = 0.01: magnetisations still tell such a bond from an infinite one in all but the last
 # four digits.
 STRONGEST_LANE_COUPLING = 3.0
@@ -77,11 +78,11 @@ def estimate(
     nv, nh = K.shape
     edges = edges_of(K, dtype)
     n = len(edges.t)
-    staged, active, done = (new_tile(n, nv, nh, LANES, dtype) for n in (nv, n, n))
+    staged, active, done = (new_tile(n, nv, nh, dtype) for n in (nv, n, n))
     _propagate_slices(
         np.exp(block.theta), np.exp(block.g), edges, tolerance, damping, max_iterations,
         way, correct, max(1, int(SAFE_EXPONENT / largest)), np.sum(np.log(np.cosh(K))),
-        staged, active, done, new_scratch(nh, LANES, dtype), new_response(n, nv, nh, LANES, dtype, way), out,
+        staged, active, done, new_scratch(nh, dtype), new_response(n, nv, nh, dtype, way), out,
     )  # fmt: skip
     failed = np.flatnonzero(~np.isfinite(out.log_z))
     if len(failed):
@@ -124,39 +125,50 @@ def _propagate_slices(
     """Iterate every slice of a block to its end: see `lanes` for the tiles."""
     n_slices = e_theta.shape[0]
     lanes = active.mu.shape[1]
-    slot, iteration, settled, change = active.slot, active.iteration, active.settled, scratch.row[2]
+    slot, iteration, settled, row = active.slot, active.iteration, active.settled, scratch.row
+    here, there = np.empty(lanes, np.int64), np.empty(lanes, np.int64)
     enough = tolerance * max(edges.t.shape[0], 1)
     alive, n_staged, next_staged, n_done, next_slice = 0, 0, 0, 0, 0
     while True:
-        for lane in range(lanes):
-            if slot[lane] < 0:
-                if next_staged == n_staged and next_slice < n_slices:
-                    n_staged = stage(next_slice, e_theta, e_g, edges, staged, scratch)
-                    next_slice += n_staged
-                    next_staged = 0
-                if next_staged < n_staged:
-                    refill(edges, staged, next_staged, active, lane)
+        while alive < lanes and (next_staged < n_staged or next_slice < n_slices):
+            if next_staged == n_staged:
+                n_staged = stage(next_slice, e_theta, e_g, edges, staged, scratch)
+                next_slice += n_staged
+                next_staged = 0
+            count = 0
+            for lane in range(lanes):
+                if slot[lane] < 0 and next_staged < n_staged:
+                    here[count] = next_staged
+                    there[count] = lane
+                    count += 1
                     next_staged += 1
-                    alive += 1
+            refill(count, edges, staged, here, active, there)
+            alive += count
         if alive == 0:
             break
-        if next_slice == n_slices and next_staged == n_staged:
-            lanes = close_ranks(lanes, alive, active)
+        if alive < lanes:
+            lanes = close_ranks(lanes, alive, active, here, there)
         set_damping(lanes, damping, max_iterations, active, scratch)
         sweep(lanes, edges, active, scratch)
+        count = 0
         for lane in range(lanes):
             if slot[lane] < 0:
                 continue
             iteration[lane] += 1
-            settled[lane] = change[lane] < enough
+            settled[lane] = row[CHANGE, lane] < enough
             if settled[lane] or iteration[lane] >= max_iterations:
-                move(active, lane, done, n_done)
-                slot[lane] = -1
-                alive -= 1
-                n_done += 1
-                if n_done == done.slot.shape[0]:
-                    _conclude(n_done, way, correct, factors, log_cosh, edges, done, scratch, space, out)
-                    n_done = 0
+                here[count] = lane
+                there[count] = n_done + count
+                count += 1
+            if n_done + count == LANES:
+                move(count, active, here, done, there)
+                alive -= count
+                count = 0
+                _conclude(LANES, way, correct, factors, log_cosh, edges, done, scratch, space, out)
+                n_done = 0
+        move(count, active, here, done, there)
+        alive -= count
+        n_done += count
     if n_done > 0:
         _conclude(n_done, way, correct, factors, log_cosh, edges, done, scratch, space, out)
 
@@ -178,6 +190,8 @@ def _conclude(
     magnetisations(factors, edges, tile, scratch, space)
     M, mu, slot, counts, sound = space.M, tile.mu, tile.slot, space.counts, space.sound
     log_z, pair, line = space.log_z, space.pair, space.line
+    start, hidden = edges.start, edges.hidden
+    r, B, root, inverse = space.r, space.B, space.root, space.inverse
     all_m, all_mu, all_pair, pair_sum, pair_abs, all_log_z, converged, iterations, corrected = out
     nv, lanes = M.shape
     nh = mu.shape[0]
@@ -199,12 +213,11 @@ def _conclude(
     else:
         sound[:] = False
     unsound = not np.all(sound[:n_done])
-    total, replaced, terms = line[0], line[1], line[2]
-    total[:] = nothing
-    replaced[:] = nothing
+    total, replaced, terms = 0, 1, 2
+    line[:] = nothing
     for i in range(nv):
         if way == corr.CLOSED:
-            closed_row(i, edges, tile, space)
+            closed_row(i, start, hidden, mu, M, r, B, root, inverse, pair)
         if unsound:
             bethe_row(i, edges, tile, space, ~sound)
         for b in range(nh):
@@ -214,14 +227,14 @@ def _conclude(
                 value = M[i, lane] * mu[b, lane] if impossible else value
                 pair[b, lane] = value
                 value = value if counts[lane] else nothing
-                terms[lane] = value
-                total[lane] += abs(value)
-                replaced[lane] += one if impossible else nothing
-            pair_sum[i, b] += lane_sum(terms)
+                line[terms, lane] = value
+                line[total, lane] += abs(value)
+                line[replaced, lane] += one if impossible else nothing
+            pair_sum[i, b] += lane_sum(line[terms])
         if all_pair.shape[0] == all_m.shape[0]:
             for lane in range(n_done):
                 for b in range(nh):
                     all_pair[slot[lane], i, b] = pair[b, lane]
     for lane in range(n_done):
-        corrected[slot[lane]] = int(replaced[lane])
-    pair_abs[0] += lane_sum(total)
+        corrected[slot[lane]] = int(line[replaced, lane])
+    pair_abs[0] += lane_sum(line[total])

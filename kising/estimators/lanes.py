@@ -20,13 +20,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kising.estimators.edges import Edges
+from kising.estimators.edges import Edges, Indices
 from kising.estimators.numerics import damping_at
 from kising.jit import kernel
 from kising.model import Array
 
-# Lanes that are computed together: a multiple of what a vector register holds.
+# The lanes of a tile; a multiple of what a vector register holds.
+LANES = 64
+# Lanes are laid off by so many when slices run out.
 GROUP = 16
+# Rows of Scratch.row.
+UP, DOWN, CHANGE, NEW, OLD = 0, 1, 2, 3, 4
 
 
 class Tile(NamedTuple):
@@ -55,43 +59,41 @@ class Tile(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room for one sweep."""
+    """Room for one sweep. What is used together lies in one array: compilers check before every loop over
+    lanes that arrays do not overlap, and with too many of them they do not vectorise.
+    """
 
-    tu: Array
-    """t u of the bonds of a row, (Nh, lanes)"""
-    d: Array
-    """d of the bonds of a row, (Nh, lanes)"""
-    plus: Array
-    """Π_i (1 + t m), (Nh, lanes)"""
-    minus: Array
-    """Π_i (1 - t m), (Nh, lanes)"""
     row: Array
-    """P₊, P₋, the change of the messages, and the shares of the new and the old message, (5, lanes)"""
+    """UP, DOWN: P±_i, later M_i; CHANGE: that of the messages; NEW, OLD: their shares in the next, (5, lanes)"""
+    bond: Array
+    """t u and d of bond k of a visible spin, (Nh, 2, lanes)"""
+    product: Array
+    """Π_i (1 + t m) and Π_i (1 - t m) of σ_a, (Nh, 2, lanes)"""
 
 
-def new_tile(n_edges: int, nv: int, nh: int, lanes: int, dtype: npt.DTypeLike) -> Tile:
+def new_tile(n_edges: int, nv: int, nh: int, dtype: npt.DTypeLike) -> Tile:
     """A tile of empty lanes, which are finite: fields and messages vanish."""
     return Tile(
-        m=np.zeros((n_edges, lanes), dtype),
-        up=np.ones((nv, lanes), dtype),
-        down=np.ones((nv, lanes), dtype),
-        hidden_up=np.ones((nh, lanes), dtype),
-        hidden_down=np.ones((nh, lanes), dtype),
-        mu=np.zeros((nh, lanes), dtype),
-        norm=np.ones((nh, lanes), dtype),
-        slot=np.full(lanes, -1),
-        iteration=np.zeros(lanes, np.int64),
-        settled=np.zeros(lanes, np.bool_),
+        m=np.zeros((n_edges, LANES), dtype),
+        up=np.ones((nv, LANES), dtype),
+        down=np.ones((nv, LANES), dtype),
+        hidden_up=np.ones((nh, LANES), dtype),
+        hidden_down=np.ones((nh, LANES), dtype),
+        mu=np.zeros((nh, LANES), dtype),
+        norm=np.ones((nh, LANES), dtype),
+        slot=np.full(LANES, -1),
+        iteration=np.zeros(LANES, np.int64),
+        settled=np.zeros(LANES, np.bool_),
     )
 
 
-def new_scratch(nh: int, lanes: int, dtype: npt.DTypeLike) -> Scratch:
+def new_scratch(nh: int, dtype: npt.DTypeLike) -> Scratch:
     """Room for one sweep over a tile."""
-    hidden = (nh, lanes)
     return Scratch(
-        np.empty(hidden, dtype), np.empty(hidden, dtype), np.empty(hidden, dtype), np.empty(hidden, dtype),
-        np.empty((5, lanes), dtype),
-    )  # fmt: skip
+        row=np.zeros((5, LANES), dtype),
+        bond=np.zeros((nh, 2, LANES), dtype),
+        product=np.zeros((nh, 2, LANES), dtype),
+    )
 
 
 @kernel
@@ -102,7 +104,7 @@ def stage(first: int, e_theta: Array, e_g: Array, edges: Edges, tile: Tile, scra
     all start alike, in tile.m[i].
     """
     m, up, down, hidden_up, hidden_down = tile.m, tile.up, tile.down, tile.hidden_up, tile.hidden_down
-    slot, plus, minus = tile.slot, scratch.plus, scratch.minus
+    slot, product = tile.slot, scratch.product
     start, hidden, weight = edges.start, edges.hidden, edges.t
     nv, lanes = up.shape
     nh = hidden_up.shape[0]
@@ -117,8 +119,7 @@ def stage(first: int, e_theta: Array, e_g: Array, edges: Edges, tile: Tile, scra
     for a in range(nh):
         for lane in range(lanes):
             hidden_down[a, lane] = one / hidden_up[a, lane]
-            plus[a, lane] = one
-            minus[a, lane] = one
+    product[:] = one
     for i in range(nv):
         for lane in range(lanes):
             down[i, lane] = one / up[i, lane]
@@ -127,116 +128,141 @@ def stage(first: int, e_theta: Array, e_g: Array, edges: Edges, tile: Tile, scra
             a, t = hidden[e], weight[e]
             for lane in range(lanes):
                 x = t * m[i, lane]
-                plus[a, lane] *= one + x
-                minus[a, lane] *= one - x
+                product[a, 0, lane] *= one + x
+                product[a, 1, lane] *= one - x
     magnetise(lanes, tile, scratch)
     return count
 
 
 @kernel
-def refill(edges: Edges, source: Tile, here: int, tile: Tile, lane: int) -> None:
-    """Let the staged slice of lane `here` begin in `lane` of the active tile."""
+def refill(count: int, edges: Edges, source: Tile, here: Indices, tile: Tile, there: Indices) -> None:
+    """Let the staged slices of the first `count` lanes in `here` begin in the active tile's lanes `there`."""
     start, m, first = edges.start, tile.m, source.m
-    _move_fields(source, here, tile, lane)
+    _move_fields(count, source, here, tile, there)
     for i in range(start.shape[0] - 1):
         for e in range(start[i], start[i + 1]):
-            m[e, lane] = first[i, here]
-    tile.iteration[lane] = 0
-    tile.settled[lane] = False
+            for k in range(count):
+                m[e, there[k]] = first[i, here[k]]
+    for k in range(count):
+        tile.iteration[there[k]] = 0
 
 
 @kernel
-def move(source: Tile, here: int, tile: Tile, lane: int) -> None:
-    """Copy a slice with its messages from one tile to another, or to another lane of the same."""
-    old, new = source.m, tile.m
-    _move_fields(source, here, tile, lane)
-    for e in range(new.shape[0]):
-        new[e, lane] = old[e, here]
-    tile.iteration[lane] = source.iteration[here]
-    tile.settled[lane] = source.settled[here]
+def move(count: int, source: Tile, here: Indices, tile: Tile, there: Indices) -> None:
+    """Take slices with their messages from the first `count` lanes in `here` to those in `there`.
+
+    All at once, row by row: a row of lanes is a few lines of cache, of which each slice alone would use a word.
+    """
+    _move_fields(count, source, here, tile, there)
+    _move_rows(count, source.m, here, tile.m, there)
+    for k in range(count):
+        tile.iteration[there[k]] = source.iteration[here[k]]
+        tile.settled[there[k]] = source.settled[here[k]]
+        source.slot[here[k]] = -1
 
 
 @kernel
-def _move_fields(source: Tile, here: int, tile: Tile, lane: int) -> None:
-    _, from_up, from_down, from_hidden_up, from_hidden_down, from_mu, from_norm, from_slot, _, _ = source
-    _, up, down, hidden_up, hidden_down, mu, norm, slot, _, _ = tile
-    for a in range(mu.shape[0]):
-        hidden_up[a, lane] = from_hidden_up[a, here]
-        hidden_down[a, lane] = from_hidden_down[a, here]
-        mu[a, lane] = from_mu[a, here]
-        norm[a, lane] = from_norm[a, here]
-    for i in range(up.shape[0]):
-        up[i, lane] = from_up[i, here]
-        down[i, lane] = from_down[i, here]
-    slot[lane] = from_slot[here]
+def _move_fields(count: int, source: Tile, here: Indices, tile: Tile, there: Indices) -> None:
+    _move_rows(count, source.up, here, tile.up, there)
+    _move_rows(count, source.down, here, tile.down, there)
+    _move_rows(count, source.hidden_up, here, tile.hidden_up, there)
+    _move_rows(count, source.hidden_down, here, tile.hidden_down, there)
+    _move_rows(count, source.mu, here, tile.mu, there)
+    _move_rows(count, source.norm, here, tile.norm, there)
+    for k in range(count):
+        tile.slot[there[k]] = source.slot[here[k]]
+
+
+@kernel
+def _move_rows(count: int, source: Array, here: Indices, tile: Array, there: Indices) -> None:
+    for row in range(tile.shape[0]):
+        for k in range(count):
+            tile[row, there[k]] = source[row, here[k]]
 
 
 @kernel
 def magnetise(lanes: int, tile: Tile, scratch: Scratch) -> None:
     """MU_a from the products of 1 ± t m."""
     hidden_up, hidden_down, mu, norm = tile.hidden_up, tile.hidden_down, tile.mu, tile.norm
-    plus, minus = scratch.plus, scratch.minus
+    product = scratch.product
     for a in range(mu.shape[0]):
         for lane in range(lanes):
-            up = hidden_up[a, lane] * minus[a, lane]
-            down = hidden_down[a, lane] * plus[a, lane]
+            up = hidden_up[a, lane] * product[a, 1, lane]
+            down = hidden_down[a, lane] * product[a, 0, lane]
             mu[a, lane] = (up - down) / (up + down)
             norm[a, lane] = up + down
 
 
 @kernel
 def visible_products(
-    i: int, lanes: int, edges: Edges, m: Array, mu: Array, up: Array, down: Array, tu: Array, d: Array, row: Array
+    i: int,
+    lanes: int,
+    start: Indices,
+    hidden: Indices,
+    weight: Array,
+    m: Array,
+    mu: Array,
+    up: Array,
+    down: Array,
+    row: Array,
+    bond: Array,
 ) -> None:
-    """P±_i into row[0] and row[1]; t u and d of the bonds of visible spin i into theirs."""
+    """P±_i into the rows UP and DOWN; t u and d of the bonds of visible spin i into `bond`."""
     one = mu.dtype.type(1)
-    hidden, weight, first = edges.hidden, edges.t, edges.start[i]
+    first = start[i]
+    # Never so; but thus the compiler knows how far apart rows are, and that they do not overlap.
+    if row.shape[1] != LANES or bond.shape[2] != LANES:
+        return
     for lane in range(lanes):
-        row[0, lane] = up[i, lane]
-        row[1, lane] = down[i, lane]
-    for e in range(first, edges.start[i + 1]):
-        k, a, t = e - first, hidden[e], weight[e]
+        row[UP, lane] = up[i, lane]
+        row[DOWN, lane] = down[i, lane]
+    for k in range(start[i + 1] - first):
+        e = first + k
+        a, t = hidden[e], weight[e]
         for lane in range(lanes):
             x = t * m[e, lane]
-            field = t * (mu[a, lane] - x)
-            norm = one - mu[a, lane] * x
-            row[0, lane] *= norm + field
-            row[1, lane] *= norm - field
-            tu[k, lane] = field
-            d[k, lane] = norm
+            tu = t * (mu[a, lane] - x)
+            d = one - mu[a, lane] * x
+            row[UP, lane] *= d + tu
+            row[DOWN, lane] *= d - tu
+            bond[k, 0, lane] = tu
+            bond[k, 1, lane] = d
 
 
 @kernel
 def sweep(lanes: int, edges: Edges, tile: Tile, scratch: Scratch) -> None:
-    """One iteration of the first `lanes` lanes; the summed square change of m_i^a goes to scratch.row[2].
+    """One iteration of the first `lanes` lanes, with their damping in the rows NEW and OLD.
 
-    The change is that of the undamped message. Rows 3 and 4 of scratch.row hold the shares of the new and the
-    old message in the next one.
+    The summed square change of m_i^a, as if undamped, goes to the row CHANGE.
     """
     m, up, down, mu = tile.m, tile.up, tile.down, tile.mu
-    tu, d, plus, minus, row = scratch
+    row, bond, product = scratch
     start, hidden, weight = edges.start, edges.hidden, edges.t
     one, nothing = mu.dtype.type(1), mu.dtype.type(0)
+    # As in `visible_products`.
+    if row.shape[1] != LANES or bond.shape[2] != LANES or product.shape[2] != LANES:
+        return
+    damped = False
     for lane in range(lanes):
-        row[2, lane] = nothing
-    for a in range(mu.shape[0]):
-        for lane in range(lanes):
-            plus[a, lane] = one
-            minus[a, lane] = one
+        row[CHANGE, lane] = nothing
+        damped = damped or row[OLD, lane] > nothing
+    product[:] = one
     for i in range(up.shape[0]):
-        visible_products(i, lanes, edges, m, mu, up, down, tu, d, row)
+        visible_products(i, lanes, start, hidden, weight, m, mu, up, down, row, bond)
         for lane in range(lanes):
-            row[0, lane] = (row[0, lane] - row[1, lane]) / (row[0, lane] + row[1, lane])
-        for e in range(start[i], start[i + 1]):
-            k, a, t = e - start[i], hidden[e], weight[e]
+            row[UP, lane] = (row[UP, lane] - row[DOWN, lane]) / (row[UP, lane] + row[DOWN, lane])
+        for k in range(start[i + 1] - start[i]):
+            e = start[i] + k
+            a, t = hidden[e], weight[e]
             for lane in range(lanes):
-                M, field, norm, old = row[0, lane], tu[k, lane], d[k, lane], m[e, lane]
-                new = (M * norm - field) / (norm - M * field)
-                row[2, lane] += (new - old) * (new - old)
-                new = row[3, lane] * new + row[4, lane] * old
+                M, tu, d, old = row[UP, lane], bond[k, 0, lane], bond[k, 1, lane], m[e, lane]
+                new = (M * d - tu) / (d - M * tu)
+                row[CHANGE, lane] += (new - old) * (new - old)
+                if damped:
+                    new = row[NEW, lane] * new + row[OLD, lane] * old
                 m[e, lane] = new
-                plus[a, lane] *= one + t * new
-                minus[a, lane] *= one - t * new
+                product[a, 0, lane] *= one + t * new
+                product[a, 1, lane] *= one - t * new
     magnetise(lanes, tile, scratch)
 
 
@@ -246,25 +272,27 @@ def set_damping(lanes: int, damping: float, max_iterations: int, tile: Tile, scr
     iteration, row = tile.iteration, scratch.row
     for lane in range(lanes):
         keep = damping_at(iteration[lane], damping, max_iterations)
-        row[3, lane] = 1.0 - keep
-        row[4, lane] = keep
+        row[NEW, lane] = 1.0 - keep
+        row[OLD, lane] = keep
 
 
 @kernel
-def close_ranks(lanes: int, alive: int, tile: Tile) -> int:
+def close_ranks(lanes: int, alive: int, tile: Tile, here: Indices, there: Indices) -> int:
     """When there is nothing left to refill with: move the slices into as few groups of lanes as hold them.
 
-    Returns how many lanes these are.
+    Returns how many lanes these are. `here` and `there` are room for lists of lanes.
     """
     wanted = GROUP * ((alive + GROUP - 1) // GROUP)
     if wanted >= lanes:
         return lanes
-    slot = tile.slot
-    free = 0
+    slot, count, free = tile.slot, 0, 0
     for lane in range(wanted, lanes):
         if slot[lane] >= 0:
             while slot[free] >= 0:
                 free += 1
-            move(tile, lane, tile, free)
-            slot[lane] = -1
+            here[count] = lane
+            there[count] = free
+            count += 1
+            free += 1
+    move(count, tile, here, tile, there)
     return wanted

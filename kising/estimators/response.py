@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.estimators.correlations import CLOSED, SMALLEST_PIVOT
-from kising.estimators.edges import Edges
-from kising.estimators.lanes import Scratch, Tile, visible_products
+from kising.estimators.edges import Edges, Indices
+from kising.estimators.lanes import DOWN, LANES, UP, Scratch, Tile, visible_products
 from kising.jit import kernel
 from kising.model import Array
 
@@ -47,7 +47,7 @@ class Response(NamedTuple):
     pair: Array
     """a row of pair averages, (Nh, lanes)"""
     line: Array
-    """products, sums and largest values on the way, (3, lanes)"""
+    """numbers on the way, (3, lanes)"""
     log_z: npt.NDArray[np.float64]
     """(lanes,)"""
     sound: npt.NDArray[np.bool_]
@@ -56,23 +56,23 @@ class Response(NamedTuple):
     """whether the lane holds a slice, and a finite one, (lanes,)"""
 
 
-def new_response(n_edges: int, nv: int, nh: int, lanes: int, dtype: npt.DTypeLike, way: int) -> Response:
+def new_response(n_edges: int, nv: int, nh: int, dtype: npt.DTypeLike, way: int) -> Response:
     """Room for one tile."""
-    square = (nh, nh, lanes) if way == CLOSED else (1, 1, lanes)
+    square = (nh, nh, LANES) if way == CLOSED else (1, 1, LANES)
     return Response(
-        M=np.empty((nv, lanes), dtype),
-        r=np.empty((nv, lanes), dtype),
-        B=np.empty((n_edges if way == CLOSED else 1, lanes), dtype),
-        C=np.empty((nh, lanes), dtype),
-        root=np.empty((nh, lanes), dtype),
+        M=np.empty((nv, LANES), dtype),
+        r=np.empty((nv, LANES), dtype),
+        B=np.empty((n_edges if way == CLOSED else 1, LANES), dtype),
+        C=np.empty((nh, LANES), dtype),
+        root=np.empty((nh, LANES), dtype),
         S=np.empty(square, dtype),
         inverse=np.empty(square, dtype),
         lower=np.empty(square, dtype),
-        pair=np.empty((nh, lanes), dtype),
-        line=np.empty((3, lanes), dtype),
-        log_z=np.empty(lanes),
-        sound=np.empty(lanes, np.bool_),
-        counts=np.empty(lanes, np.bool_),
+        pair=np.empty((nh, LANES), dtype),
+        line=np.empty((3, LANES), dtype),
+        log_z=np.empty(LANES),
+        sound=np.empty(LANES, np.bool_),
+        counts=np.empty(LANES, np.bool_),
     )
 
 
@@ -80,7 +80,8 @@ def new_response(n_edges: int, nv: int, nh: int, lanes: int, dtype: npt.DTypeLik
 def magnetisations(factors: int, edges: Edges, tile: Tile, scratch: Scratch, space: Response) -> None:
     """M_i, and log Z but for its constant; so many `factors` of a product of norms stay within floating point."""
     m, up, down, mu, norm = tile.m, tile.up, tile.down, tile.mu, tile.norm
-    tu, d, row = scratch.tu, scratch.d, scratch.row
+    row, bond = scratch.row, scratch.bond
+    start, hidden, weight = edges.start, edges.hidden, edges.t
     M, log_z, product = space.M, space.log_z, space.line[0]
     nv, lanes = up.shape
     nh = mu.shape[0]
@@ -95,10 +96,10 @@ def magnetisations(factors: int, edges: Edges, tile: Tile, scratch: Scratch, spa
                 log_z[lane] += np.log(product[lane])
             product[:] = one
     for i in range(nv):
-        visible_products(i, lanes, edges, m, mu, up, down, tu, d, row)
+        visible_products(i, lanes, start, hidden, weight, m, mu, up, down, row, bond)
         for lane in range(lanes):
-            total = row[0, lane] + row[1, lane]
-            M[i, lane] = (row[0, lane] - row[1, lane]) / total
+            total = row[UP, lane] + row[DOWN, lane]
+            M[i, lane] = (row[UP, lane] - row[DOWN, lane]) / total
             product[lane] *= total
         if (i + 1) % factors == 0 or i + 1 == nv:
             for lane in range(lanes):
@@ -132,6 +133,7 @@ def susceptibility(edges: Edges, tile: Tile, space: Response) -> None:
                 free = root[a, lane] * root[a, lane] * (one - m[e, lane] * m[e, lane])
                 B[e, lane] = along * (one - x * x) * w
                 C[k, lane] = across * free * w
+            for lane in range(lanes):
                 R[lane] += C[k, lane]
         for lane in range(lanes):
             free = max(one - M[i, lane] * M[i, lane], nothing)
@@ -140,6 +142,7 @@ def susceptibility(edges: Edges, tile: Tile, space: Response) -> None:
             k, a = e - first, hidden[e]
             for lane in range(lanes):
                 S[a, a, lane] -= C[k, lane] * (R[lane] - C[k, lane]) / (one + R[lane])
+            for lane in range(lanes):
                 B[e, lane] *= r[i, lane] * root[a, lane]
             for f in range(first, e):
                 b = hidden[f]
@@ -197,11 +200,20 @@ def _invert(S: Array, lower: Array, inverse: Array, line: Array, sound: npt.NDAr
 
 
 @kernel
-def closed_row(i: int, edges: Edges, tile: Tile, space: Response) -> None:
-    """⟨τ_i σ_b⟩ = χ_ib + M_i MU_b of every b, into space.pair."""
-    mu, M, r, B, root = tile.mu, space.M, space.r, space.B, space.root
-    inverse, pair = space.inverse, space.pair
-    hidden, first, last = edges.hidden, edges.start[i], edges.start[i + 1]
+def closed_row(
+    i: int,
+    start: Indices,
+    hidden: Indices,
+    mu: Array,
+    M: Array,
+    r: Array,
+    B: Array,
+    root: Array,
+    inverse: Array,
+    pair: Array,
+) -> None:
+    """⟨τ_i σ_b⟩ = χ_ib + M_i MU_b of every b, into `pair`."""
+    first, last = start[i], start[i + 1]
     nh, lanes = mu.shape
     nothing = mu.dtype.type(0)
     for b in range(nh):
@@ -246,9 +258,9 @@ def bethe_row(i: int, edges: Edges, tile: Tile, space: Response, chosen: npt.NDA
 @kernel
 def lane_sum(x: Array) -> float:
     """The sum of a row of lanes, by halves: an order that is written down and quick. Destroys x."""
-    width = x.shape[0]
-    while width > 1:
-        width //= 2
+    width = LANES // 2
+    while width > 0:
         for lane in range(width):
             x[lane] += x[lane + width]
+        width //= 2
     return x[0]
