@@ -15,7 +15,6 @@ gradient towards easy slices, and on the paper's networks the last messages are 
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from kising.estimators import correlations as corr
 from kising.estimators import odds

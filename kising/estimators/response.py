@@ -258,9 +258,10 @@ def bethe_row(i: int, edges: Edges, tile: Tile, space: Response, chosen: npt.NDA
 @kernel
 def lane_sum(x: Array) -> float:
     """The sum of a row of lanes, by halves: an order that is written down and quick. Destroys x."""
-    width = LANES // 2
-    while width > 0:
-        for lane in range(width):
-            x[lane] += x[lane + width]
-        width //= 2
+    width = LANES
+    while width > 1:
+        half = (width + 1) // 2
+        for lane in range(width - half):
+            x[lane] += x[lane + half]
+        width = half
     return x[0]
