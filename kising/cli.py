@@ -279,5 +279,24 @@ def fit(file: Path, hidden: int, seed: int, estimator: str, out: Path | None) ->
         sys.exit(FAILED)
 
 
+@main.command()
+@click.option("--full", is_flag=True, help="More rounds and longer recordings.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("bench.json"),
+    show_default=True,
+    help="File of the numbers.",
+)
+@_plainly
+def bench(full: bool, out: Path) -> None:
+    """Time the kernels of this machine against NumPy doing the same maths."""
+    from kising.bench.report import bench as measure
+
+    for line in measure(out, full=full):
+        click.echo(line)
+    click.echo(f"Numbers: {out}")
+
+
 if __name__ == "__main__":
     main()

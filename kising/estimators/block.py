@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kising.model import Array, Couplings, Spins
 
-BLOCK_SLICES = 1024
+BLOCK_SLICES = 4096
 
 
 class Block(NamedTuple):
@@ -58,6 +58,14 @@ class Estimate(NamedTuple):
     """how many iterations it took, (B,)"""
     corrected: npt.NDArray[np.int64]
     """how many of the Nv Nh pair averages were replaced, (B,)"""
+
+    def put(self, places: npt.NDArray[np.int64], part: "Estimate") -> None:
+        """Fill in slices that were left out, and left out of the sums, so far."""
+        self.pair_sum[...] += part.pair_sum
+        self.pair_abs[...] += part.pair_abs
+        for mine, theirs in zip(self, part, strict=True):
+            if len(mine) == len(self.m) and mine is not self.pair_sum and mine is not self.pair_abs:
+                mine[places] = theirs
 
 
 def cut(n_slices: int) -> list[slice]:

@@ -5,12 +5,14 @@
 States are visited in Gray-code order: one hidden spin flips at a time, so that f_i changes by ±2 K_ib and x_i
 = e^{2 f_i} by a factor known beforehand. ⟨tanh(f_i) σ_b⟩ would cost Nh sums a state; since σ_b is constant
 between two flips of bit b, it is enough to add 2 σ_b times the running sum of tanh f_i at each of its flips
-(Abel summation).
+(Abel summation). Ordinary couplings go through `gray`, many slices at once; strong ones, and slices whose sums
+leave floating point there, through the kernel of this file, one at a time.
 """
 
 import numpy as np
 
-from kising.estimators.block import Block, Estimate
+from kising.estimators.block import Block, Estimate, empty_estimate
+from kising.estimators.gray import enumerate_lanes
 from kising.jit import kernel
 from kising.model import Array, Couplings
 
@@ -20,6 +22,8 @@ MAX_HIDDEN = 20
 # x_i = e^{2 f_i} is carried by multiplication while no field can pass this; beyond, it is computed anew for
 # each state.
 SAFE_FIELD = 150.0
+# The largest logarithm of a factor of a state's weight, for slices side by side.
+SAFE_EXPONENT = 700.0
 # 1 + e^{-2|f|} is at most 2: the product of this many cannot overflow.
 SAFE_FACTORS = 512
 
@@ -35,13 +39,35 @@ def check_hidden(hidden: int) -> None:
 
 def estimate(couplings: Couplings, block: Block, out: Estimate) -> None:
     """Fill `out` with the exact averages of the block's slices."""
+    out.converged[:] = True
+    out.iterations[:] = 1
+    if not _tame(couplings):
+        _one_at_a_time(couplings, block, out)
+        return
+    enumerate_lanes(couplings.K, block, out)
+    failed = np.flatnonzero(~np.isfinite(out.log_z))
+    if len(failed):
+        patch = empty_estimate(len(failed), *couplings.K.shape, keep_pairs=len(out.pair) == len(out.m))
+        _one_at_a_time(couplings, Block(*(x[failed] for x in block)), patch)
+        patch.converged[:] = True
+        patch.iterations[:] = 1
+        out.put(failed, patch)
+
+
+def _tame(couplings: Couplings) -> bool:
+    """Whether no factor of a state's weight can leave floating point in `gray`, whatever the spins are."""
+    J, K, L = (np.abs(x) for x in couplings)
+    field = np.max(np.sum(J, axis=1) + np.sum(K, axis=1))
+    hidden = np.sum(L) + 2.0 * np.sum(K)
+    return bool(field < SAFE_FIELD and max(hidden, 2.0 * np.sum(K)) < SAFE_EXPONENT)
+
+
+def _one_at_a_time(couplings: Couplings, block: Block, out: Estimate) -> None:
     K = couplings.K
     flip = np.exp(np.clip(4.0 * K, -4.0 * SAFE_FIELD, 4.0 * SAFE_FIELD).T.copy())
     _enumerate_slices(
         block.theta, block.g, K, flip, out.m, out.mu, out.pair, out.pair_sum, out.pair_abs, out.log_z
     )
-    out.converged[:] = True
-    out.iterations[:] = 1
 
 
 @kernel

@@ -1,0 +1,63 @@
+"""`kising bench`: what is measured, as lines to print and as a file."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from kising.bench.measure import (
+    Timing,
+    as_rows,
+    first_call,
+    learning_time,
+    loop_share,
+    thread_scaling,
+    timings,
+)
+from kising.sweep.directory import atomic_write
+from kising.version import NUMERICS, __version__
+
+HEADER = f"{'':4}{'estimator':12}{'bonds':7}{'µs a slice':>12}{'NumPy':>10}{'ratio':>8}{'ns/bond/it.':>13}"
+
+
+def bench(path: Path, *, full: bool) -> Iterator[str]:
+    """Measure everything; yields lines as they come, and writes all numbers to `path` at the end."""
+    rounds = 9 if full else 3
+    yield HEADER
+    rows: list[Timing] = []
+    # NumPy on one thread, like the kernels.
+    with threadpool_limits(limits=1, user_api="blas"):
+        for row in timings(rounds=rounds):
+            rows.append(row)
+            yield _line(row)
+    threads = thread_scaling(rounds=rounds)
+    yield f"two threads over one (bp, w2): {threads:.2f}x"
+    first = first_call()
+    yield f"first E-step of a new process, kernels on disk: {first:.2f} s"
+    learned = learning_time(visible=20, hidden=4, connectivity=1.0, length=100_000 if full else 10_000)
+    yield (
+        f"learning ({learned.visible}, {learned.hidden}), T = {learned.length}: {learned.seconds:.1f} s, "
+        f"{learned.iterations} iterations, {learned.outcome}"
+    )
+    share = loop_share(length=100_000 if full else 20_000, iterations=5)
+    yield f"EM beyond its E-step, (80, 8): {100 * share:.1f}% of the E-step"
+    record = {
+        "version": __version__,
+        "numerics": NUMERICS,
+        "full": full,
+        "estep": as_rows(rows),
+        "two_threads_over_one": threads,
+        "first_call_seconds": first,
+        "learning": asdict(learned),
+        "em_loop_share": share,
+    }
+    atomic_write(path, json.dumps(record, indent=1).encode() + b"\n")
+
+
+def _line(row: Timing) -> str:
+    return (
+        f"{row.workload:4}{row.estimator:12}{row.bonds:7}{row.microseconds:12.2f}{row.numpy_microseconds:10.1f}"
+        f"{row.ratio:7.1f}x{row.nanoseconds:13.2f}"
+    )

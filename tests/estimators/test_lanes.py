@@ -1,0 +1,95 @@
+"""Belief propagation, slices side by side: against the kernel that takes them one at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import small_network
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kising import draw_couplings, gradient, infer, simulate
+from kising.estimators import bp
+from kising.estimators.block import Block, Estimate, empty_estimate, fields
+from kising.estimators.lanes import LANES
+from kising.model import Couplings
+
+SETTLED = {"tolerance": 1e-24, "max_iterations": 1000}
+
+
+def one_at_a_time(couplings: Couplings, visible: np.ndarray, **how) -> tuple:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bp, "STRONGEST_LANE_COUPLING", -1.0)
+        return infer(couplings, visible, **how)
+
+
+def estimate(couplings: Couplings, block: Block) -> Estimate:
+    out = empty_estimate(len(block.g), *couplings.K.shape, keep_pairs=True)
+    bp.estimate(
+        couplings, block, out, correlations="closed", tolerance=1e-9, damping=-1.0, max_iterations=200
+    )
+    return out
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    visible=st.integers(1, 9),
+    hidden=st.integers(1, 5),
+    strength=st.sampled_from([0.1, 0.5, 1.0]),
+    correlations=st.sampled_from(["closed", "pair", "corrected"]),
+)
+def test_equals_one_slice_at_a_time(
+    seed: int, visible: int, hidden: int, strength: float, correlations: str
+) -> None:
+    couplings, recording = small_network(
+        seed, visible=visible, hidden=hidden, strength=strength, length=LANES + 20
+    )
+    many = infer(couplings, recording, correlations=correlations, **SETTLED)
+    one = one_at_a_time(couplings, recording, correlations=correlations, **SETTLED)
+    settled = many.converged & one.converged
+    for name in ("m", "mu", "log_likelihood"):
+        np.testing.assert_allclose(getattr(many, name)[settled], getattr(one, name)[settled], atol=1e-9)
+    np.testing.assert_allclose(many.pair[settled], one.pair[settled], atol=1e-7)
+
+
+def test_a_slice_does_not_depend_on_its_neighbours() -> None:
+    """Its numbers are the same bits in any order of slices, in any company, and alone."""
+    couplings = draw_couplings(12, 4, seed=1)
+    visible = simulate(couplings, 3 * LANES + 9, seed=2).visible
+    block = fields(couplings, visible, slice(0, len(visible) - 2))
+    whole = estimate(couplings, block)
+    order = np.random.default_rng(3).permutation(len(block.g))
+    for chosen in (order, order[:7], order[:1]):
+        part = estimate(couplings, Block(*(x[chosen] for x in block)))
+        for name in ("m", "mu", "pair", "log_z", "converged", "iterations", "corrected"):
+            np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[chosen])
+
+
+def test_bonds_left_out_are_bonds_that_vanish() -> None:
+    couplings = draw_couplings(30, 6, connectivity=0.2, seed=4)
+    visible = simulate(couplings, 300, seed=5).visible
+    nearly = couplings._replace(K=np.where(couplings.K == 0, 1e-13, couplings.K))
+    sparse, dense = (infer(x, visible, **SETTLED) for x in (couplings, nearly))
+    settled = sparse.converged & dense.converged
+    assert settled.mean() > 0.9
+    for name in ("m", "mu", "log_likelihood", "pair"):
+        np.testing.assert_allclose(getattr(sparse, name)[settled], getattr(dense, name)[settled], atol=1e-9)
+
+
+def test_slices_that_leave_floating_point_are_taken_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    couplings = draw_couplings(8, 3, seed=6)
+    couplings = couplings._replace(L=couplings.L.copy())
+    # A field of 800 where the first spin and the second agree: e^800 is not a number of floating point.
+    couplings.L[0, :2] = 400.0
+    visible = simulate(couplings, 200, seed=7).visible
+    truth = one_at_a_time(couplings, visible, **SETTLED)
+    monkeypatch.setattr(bp, "_largest_exponent", lambda _: 1.0)
+    with np.errstate(over="ignore"):
+        moments = infer(couplings, visible, **SETTLED)
+        slopes = gradient(couplings, visible, **SETTLED)
+    together = (visible[:-2, 0] == visible[:-2, 1]).mean()
+    assert 0 < together < 1
+    np.testing.assert_allclose(moments.mu, truth.mu, atol=1e-9)
+    np.testing.assert_allclose(moments.pair, truth.pair, atol=1e-7)
+    mean = visible[2:].T @ moments.mu / len(moments.mu) - moments.pair.mean(axis=0)
+    np.testing.assert_allclose(slopes.K, mean, atol=1e-12)
