@@ -121,12 +121,19 @@ def simulate(couplings: Couplings, length: int, *, seed: Seed) -> Recording:
     columns = np.zeros((nv + nh, nv + nh))
     columns[:, :nv] = np.hstack([J, K]).T
     columns[:nv, nv:] = L.T
-    spins = np.empty((length, nv + nh), dtype=np.int8)
+    visible = np.empty((length, nv), dtype=np.int8)
+    hidden = np.empty((length, nh), dtype=np.int8)
+    # Only a block of steps is ever held with visible and hidden spins in one array.
+    spins = np.empty((BLOCK_STEPS + 1, nv + nh), dtype=np.int8)
     spins[0] = np.where(rng.random(nv + nh) < 0.5, -1, 1)
+    visible[0], hidden[0] = spins[0, :nv], spins[0, nv:]
     for start in range(1, length, BLOCK_STEPS):
         stop = min(start + BLOCK_STEPS, length)
-        _advance(columns, rng.random((stop - start, nv + nh)), spins[start - 1 : stop])
-    return Recording(np.ascontiguousarray(spins[:, :nv]), np.ascontiguousarray(spins[:, nv:]))
+        _advance(columns, rng.random((stop - start, nv + nh)), spins[: stop - start + 1])
+        visible[start:stop] = spins[1 : stop - start + 1, :nv]
+        hidden[start:stop] = spins[1 : stop - start + 1, nv:]
+        spins[0] = spins[stop - start]
+    return Recording(visible, hidden)
 
 
 @kernel

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -111,3 +113,16 @@ def test_misfits_are_named() -> None:
         as_spins(np.ones((2, 4)))
     with pytest.raises(ValueError, match="5 visible spins, the couplings 3"):
         as_spins(np.ones((9, 5)), width=3)
+
+
+def test_memory_of_a_simulation_is_that_of_its_spins() -> None:
+    couplings = draw_couplings(20, 4, seed=1)
+    simulate(couplings, 10, seed=2)
+    length = 200_000
+    tracemalloc.start()
+    try:
+        simulate(couplings, length, seed=2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 24 * length + 1_000_000

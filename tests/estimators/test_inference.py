@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -48,6 +49,21 @@ def test_threads_do_not_enter_the_result(estimator: str, correlations: str) -> N
         for n in (1, 3)
     )
     assert all(np.array_equal(x, y) for x, y in zip(one, three, strict=True))
+
+
+@pytest.mark.parametrize("estimator", ["bp", "exact"])
+def test_memory_of_a_gradient_does_not_grow_with_the_recording(estimator: str) -> None:
+    couplings, recording = small_network(5, visible=20, hidden=3, length=6 * BLOCK_SLICES)
+    gradient(couplings, recording[:10], estimator=estimator)
+    peaks = []
+    for blocks in (2, 6):
+        tracemalloc.start()
+        try:
+            gradient(couplings, recording[: blocks * BLOCK_SLICES], estimator=estimator)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0] + recording.nbytes
 
 
 EXTREMES = {
