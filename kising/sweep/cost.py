@@ -28,8 +28,7 @@ PRICE: Final = 2.5e-9  # seconds an operation, where nothing was measured
 ITERATIONS: Final = {"signs": 25, "random": 70, "gradient": 300}  # EM iterations, where nothing was measured
 RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
-SPIN_COPIES: Final = 3  # int8 recordings alive at once while data is drawn
-BLOCK_BYTES: Final = 1024 * 8  # bytes a float64 column of a block of slices
+BLOCK_BYTES: Final = 4096 * 8  # bytes a float64 column of a block of slices
 _KEPT: Final = 500  # finished runs that a price is the median of
 
 Kind = str
@@ -121,16 +120,16 @@ def operations(point: Point, iterations: float) -> float:
     nv, nh = point.model.visible, point.model.hidden
     learner = point.learner
     simulation = 0.2 * (nv + nh) ** 2 + 5 * (nv + nh)
-    exact = 2.0**nh * (2 * nv + 20)
+    exact = 2.0**nh * (nv + 10) + 40 * nv
     match learner.estimator:
         case "exact":
             estep = exact
         case "bp":
-            estep = 8.0 * nv * (60 + nh)
+            estep = 8.0 * nv * (2 + nh)
             if "iterated" in learner.correlations:
-                estep += 25.0 * nv * nh**2
+                estep += nv * (240 + 25.0 * nh**2)
             elif learner.correlations != "pair":
-                estep += 0.7 * nv * nh * (nh + 8)
+                estep += 0.25 * nv * nh * (nh + 8)
         case _:
             estep = 20.0 * nv * (20 + nh)
     estep += 0.3 * nv * (nv + nh)
@@ -143,7 +142,7 @@ def operations(point: Point, iterations: float) -> float:
 def memory(point: Point, threads: int) -> int:
     """Expected bytes of a worker while it runs this, all told."""
     nv, nh = point.model.visible, point.model.hidden
-    spins = SPIN_COPIES * point.data.length * (nv + nh)
+    spins = point.data.length * (nv + nh)  # int8
     columns = 8 * nv + 6 * nh
     if point.task == "infer" and point.score.exact:
         columns += 2 * nv * nh
