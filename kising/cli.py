@@ -174,7 +174,7 @@ def _console() -> Console:
 
     console = Console(highlight=False)
     # Tables take the width they need: a line that the terminal folds is read more easily than a number cut short.
-    console.width = max(console.width, 160)
+    console.width = max(console.width, 240)
     return console
 
 
