@@ -66,7 +66,8 @@ def _costs(plan: Plan, left: NDArray[np.int64]) -> Iterator[str]:
     if unknown:
         yield (
             f"never measured on this machine: {', '.join(sorted(unknown))}; "
-            "the estimate is rough until the first run, or `kising plan --calibrate`"
+            "the estimate is rough until the first run, or `kising plan --calibrate`; kernels that "
+            "were never used are compiled first, up to half a minute a worker"
         )
 
 
