@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -221,12 +221,9 @@ def _conduct(
 
     state: Literal["running", "finished", "interrupted", "failed"] = "failed"
     try:
-        with ExitStack() as stack:
-            runs = _chosen(plan, todo)
-            executor = _executor(session, idle=not total)
-            stack.callback(executor.close)
+        with closing(_executor(session, idle=not total)) as executor:
             outcome = conduct(
-                runs,
+                _chosen(plan, todo),
                 executor,
                 commit,
                 cost=costs.of_run(),

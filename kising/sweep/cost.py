@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -154,8 +154,3 @@ def cache_file() -> Path:
     """Where the prices of this machine and these kernels are kept."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(home) / "kising" / f"costs-{platform.node() or 'host'}-{NUMERICS}.json"
-
-
-def total_seconds(points: Iterable[tuple[Point, int]], model: CostModel) -> float:
-    """Expected core-seconds of so many runs of each point."""
-    return sum(model.seconds(point) * count for point, count in points)

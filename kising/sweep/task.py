@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING
 
 from kising.estimators.inference import EStep, assess
-from kising.learning.em import Learning, advance, begin, pose, score
-from kising.learning.scores import BLOCKS, align, baseline
+from kising.learning.em import Learning, advance, begin, pose
+from kising.learning.scores import BLOCKS, align, baseline, rmse
 from kising.learning.starts import PATIENCE, from_data, from_signs
 from kising.model import BondScales, Couplings, Recording, bond_scales, draw_couplings, simulate
 from kising.sweep.executor import RunTimeout
@@ -93,11 +93,11 @@ def _learn(
     if problem.aligned:
         couplings = align(couplings, truth, scales).apply(couplings)
     found = assess(couplings, recording, learning.estep, against_exact=False, threads=threads)
-    errors = score(state.couplings, problem)
+    errors = rmse(couplings, truth, scales)
     return {
         "outcome": state.outcome,
         **{f"converged_{x}": held >= learning.hold for x, held in zip(BLOCKS, state.held, strict=True)},
-        **{f"rmse_{x}": errors[x] if errors else None for x in BLOCKS},
+        **{f"rmse_{x}": errors[x] for x in BLOCKS},
         "baseline_rmse": baseline(point.model.connectivity),
         "iterations": state.iteration,
         "bp_converged": found.converged,
