@@ -104,6 +104,13 @@ class Cutter:
             self._left -= len(batch)
         return tuple(batch), need
 
+    def worth(self, runs: int, seconds: float) -> int:
+        """Return how many slots so many runs like the last ones would keep busy for so many seconds."""
+        mean = self._mean_estimate
+        if not self._cut and self._next is not None:
+            mean = self._estimate(self._next)
+        return min(runs, max(1, round(runs * mean * self._overall.value / seconds)))
+
     def measured(self, run: Run, seconds: float) -> None:
         """Learn what a run has taken."""
         estimate = self._estimate(run)

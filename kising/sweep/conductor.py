@@ -49,6 +49,7 @@ class Policy:
 
     fail_fast: bool = False  # end the sweep at the first failed run
     batch_seconds: float = 2.0  # how long a batch of short runs should take
+    asking_seconds: float = 300.0  # of work that makes one more process worth asking a growing cluster for
     prefetch: float = 0.25  # batches that wait for a process, as a fraction of the processes; two at least
     commit_seconds: float = 2.0  # rows wait no longer than this for their commit,
     commit_rows: int = 5_000  # and no more of them
@@ -178,9 +179,12 @@ class _Conductor:
                     raise ExecutorError(refusal)
                 self._accepted.add(need)
             self._slots = self._executor.slots(need)
-            if len(self._flights) >= self._slots + max(2, int(self._policy.prefetch * self._slots)):
+            # A growing cluster starts hosts for batches that wait, so those that should get one must be there.
+            worth = self._cutter.worth(self._tally.unfinished, self._policy.asking_seconds)
+            slots = max(self._slots, min(self._executor.reach(need), worth))
+            if len(self._flights) >= slots + max(2, int(self._policy.prefetch * slots)):
                 return
-            cut = self._again.popleft() if self._again else self._cutter.cut(self._slots)
+            cut = self._again.popleft() if self._again else self._cutter.cut(slots)
             if cut is not None:
                 self._submit(*cut)
 
@@ -276,6 +280,6 @@ class _Conductor:
 
     def _report(self) -> None:
         self._reported = time.monotonic()
-        snapshot = self._tally.snapshot(self._flights.values(), self._slots)
+        snapshot = self._tally.snapshot(self._flights.values(), self._slots, self._executor.cores())
         for observer in self._observers:
             observer(snapshot)

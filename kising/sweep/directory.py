@@ -158,6 +158,24 @@ class Holder(_Record):
     command: str
 
 
+class NodeProgress(_Record):
+    """One host in progress.json."""
+
+    cores: float | None  # None: it is gone
+    busy: int  # cores
+    runs: int  # in flight
+    finished: int  # runs, in this session
+    rate: float | None  # runs per second, lately
+
+
+class BatchProgress(_Record):
+    """Runs in flight together in progress.json."""
+
+    host: str
+    runs: int
+    seconds: float  # since it started
+
+
 class Progress(_Record):
     """progress.json: what `status` shows, replaced by the driver as it goes. Counts are runs of the plan."""
 
@@ -169,7 +187,8 @@ class Progress(_Record):
     rate: float | None  # runs per second
     eta: float | None  # seconds
     workers: int
-    nodes: dict[str, int]  # workers at work on each host
+    nodes: dict[str, NodeProgress]  # by host
+    oldest: list[BatchProgress]  # what has been in flight longest, the oldest first
     pid: int
     host: str
     updated: float  # seconds since 1970

@@ -6,14 +6,18 @@ A batch is one Ray task, a generator whose items are the events of `run_batch`. 
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import pickle
-import re
+import queue
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+from kising.sweep import worker
 from kising.sweep.executor import (
     Batch,
     Event,
@@ -25,18 +29,26 @@ from kising.sweep.executor import (
     Rows,
     Started,
     Work,
-    run_batch,
 )
-from kising.sweep.raysetup import Scratch, Variables, check_answers, environment, shielded, silenced
+from kising.sweep.headwatch import HeadWatch
+from kising.sweep.raysetup import Scratch, Variables, check_answers, checkout, environment, shielded, silenced
+from kising.sweep.raywords import line, reason, why
+from kising.version import NUMERICS, __version__
 
 _OBJECT_STORE: Final = 80_000_000  # bytes; Ray wants 78,643,200 at least, and rows travel past it
 _NODES_SECONDS: Final = 1.0
+_HEAD_SECONDS: Final = 20.0  # of silence after which a head is taken for dead; Ray ends us after 60
+_GROWTH_SECONDS: Final = 5.0  # between two looks for an autoscaler
+_GROWN: Final = 10_000  # batches that an autoscaling cluster is asked to make room for, at most
 _MOST_EVENTS: Final = 2_000
 _OURS: Final = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_NUM_REDIS_GET_RETRIES")
 _RESUME: Final = "what is committed is safe, and the same command resumes"
 
 
-class _Node(NamedTuple):
+class Node(NamedTuple):
+    """A node of the cluster: its host, its cpus and its bytes of memory."""
+
+    host: str
     cpus: float
     memory: float
 
@@ -48,10 +60,15 @@ class RayCluster:
         """Use `start` or `join`."""
         self.ray, self.name = ray, name
         self._variables, self._scratch = variables, scratch
-        self._nodes: tuple[float, list[_Node]] | None = None
+        self._nodes: tuple[float, list[Node]] | None = None
+        self._growth: tuple[float, bool] | None = None
         self._internals = ray._private.worker
         # Ray prints its raylet's complaints about dead workers whatever log_to_driver says; ours to tell.
         self._internals._worker_logs_enabled = False
+        self._head: HeadWatch | None = None
+        if scratch is None:
+            address = ray.get_runtime_context().gcs_address
+            self._head = HeadWatch(partial(check_answers, address))
 
     @classmethod
     def start(cls, cpus: int | None = None) -> RayCluster:
@@ -74,47 +91,76 @@ class RayCluster:
             scratch.remove()
             variables.restore()
             if isinstance(error, Exception):
-                raise ExecutorError(f"Ray does not start on this machine: {_line(error)}") from error
+                raise ExecutorError(f"Ray does not start on this machine: {line(error)}") from error
             raise
         return cls(ray, "Ray on this machine", variables, scratch)
 
     @classmethod
     def join(cls, address: str) -> RayCluster:
-        """Connect to the running cluster at HOST:PORT, or at "auto": the one that this machine is part of."""
+        """Connect to the running cluster at HOST:PORT, or at "auto": the one that this machine is part of.
+
+        Its hosts have kising installed; a checkout under development is sent to them, once.
+        """
         if address != "auto":
             check_answers(address)
         variables = Variables(environment(own=False), force=("RAY_NUM_REDIS_GET_RETRIES",))
         try:
             with shielded(), silenced():
                 ray = _fresh_ray()
-                ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+                ray.init(
+                    address=address,
+                    log_to_driver=False,
+                    logging_level=logging.CRITICAL,
+                    runtime_env=_luggage(),
+                )
         except BaseException as error:
             variables.restore()
             if isinstance(error, Exception):
-                raise ExecutorError(f"cannot join the Ray cluster at {address}: {_why(error)}") from error
+                raise ExecutorError(f"cannot join the Ray cluster at {address}: {why(error)}") from error
             raise
         return cls(ray, f"Ray at {address}", variables, None)
 
-    def nodes(self) -> list[_Node]:
+    def nodes(self) -> list[Node]:
         """Return the nodes alive, as of a moment ago."""
         now = time.monotonic()
-        # A Ray of our own stays as it is, and asked after its death it would not answer.
-        lasting = _NODES_SECONDS if self._scratch is None else math.inf
+        # A Ray of our own stays as it is, and asked after its death it would not answer; nor would a dead head.
+        lasting = math.inf if self._head is None or not self._head.answers else _NODES_SECONDS
         if self._nodes is None or now - self._nodes[0] > lasting:
-            resources = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-            self._nodes = now, [_Node(r.get("CPU", 0.0), r.get("memory", 0.0)) for r in resources]
+            alive = [node for node in self.ray.nodes() if node["Alive"]]
+            self._nodes = now, [_node(node["NodeManagerHostname"], node["Resources"]) for node in alive]
         return self._nodes[1]
 
+    def grows(self) -> bool:
+        """Whether nodes are started when more are needed: an autoscaler is at work."""
+        if self._head is None:
+            return False
+        now = time.monotonic()
+        if self._growth is None or (not self._growth[1] and now - self._growth[0] > _GROWTH_SECONDS):
+            self._growth = now, self._head.answers and _autoscales()
+        return self._growth[1]
+
     def check(self) -> None:
-        """Raise ExecutorError if nothing can run here any more; of a cluster we joined it is not known."""
-        if self._scratch is None:
+        """Raise ExecutorError if nothing can run here any more."""
+        if self._head is not None:
+            if self._head.silence > _HEAD_SECONDS:
+                silence = f"has not answered for {_HEAD_SECONDS:g} s"
+                raise ExecutorError(f"{self.name} broke down: its head {silence}; {_RESUME}")
             return
         dead = {name for name, _ in self._internals._global_node.dead_processes()} & {"gcs_server", "raylet"}
         if dead:
             raise ExecutorError(f"Ray broke down: its process {min(dead)} has ended; {_RESUME}")
 
+    def peek(self, stream: Any) -> tuple[Any, bool]:
+        """The next item of a stream, which need not be there yet, and whether it is, or the stream is at its end."""
+        ahead: tuple[Any, bool] = self._internals.global_worker.core_worker.peek_object_ref_stream(
+            stream._generator_ref
+        )
+        return ahead
+
     def close(self) -> None:
         """Disconnect; a Ray that we started ends."""
+        if self._head is not None:
+            self._head.close()
         with silenced():
             self.ray.shutdown()
         self._internals._worker_logs_enabled = True
@@ -131,8 +177,10 @@ class RayExecutor:
         self.name = cluster.name
         self._cluster, self._ray = cluster, cluster.ray
         self._work = work
-        self._task = self._ray.remote(num_returns="streaming", max_retries=0)(_stream)
+        self._ray.cloudpickle.register_pickle_by_value(worker)
+        self._task = self._ray.remote(num_returns="streaming", max_retries=0)(worker.stream)
         self._streams: dict[int, Any] = {}
+        self._arrived: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
         self._broken: str | None = None
 
@@ -143,10 +191,24 @@ class RayExecutor:
             for node in self._cluster.nodes()
         )
 
+    def reach(self, need: Need) -> int:
+        """Return `slots`, and more than enough where an autoscaler answers to what waits in the queue."""
+        return _GROWN if self._cluster.grows() else self.slots(need)
+
+    def cores(self) -> Mapping[str, float]:
+        """Return the cpus of each host."""
+        cores: Counter[str] = Counter()
+        for node in self._cluster.nodes():
+            cores[node.host] += int(node.cpus)
+        return cores
+
     def refuse(self, need: Need) -> str | None:
         """Refuse what no single node can give: Ray would let it wait for ever, and say nothing."""
+        if self._cluster.grows():  # what it may grow to is known to its autoscaler alone
+            return None
         nodes = self._cluster.nodes()
-        cpus, memory = max(node.cpus for node in nodes), max(node.memory for node in nodes)
+        cpus = max((node.cpus for node in nodes), default=0.0)
+        memory = max((node.memory for node in nodes), default=0.0)
         if need.cpus > cpus:
             return f"a run asks for {need.cpus} cpus, the largest node has {cpus:g}: lower resources.cpus"
         if need.memory is not None and need.memory > memory:
@@ -161,7 +223,8 @@ class RayExecutor:
         # Plain pickle: Ray's own goes through Python for every object, a tenth of a millisecond a run.
         load = pickle.dumps((batch, self._work), protocol=pickle.HIGHEST_PROTOCOL)
         task = self._task.options(num_cpus=batch.cpus, memory=batch.memory, name="kising")
-        self._streams[batch.batch_id] = task.remote(load)
+        self._streams[batch.batch_id] = task.remote(load, __version__, NUMERICS)
+        self._listen(batch.batch_id)
 
     def events(self, timeout: float) -> list[Event]:
         """Return all that has arrived: what is not taken from a worker dies with it."""
@@ -169,15 +232,14 @@ class RayExecutor:
         if self._broken:
             raise ExecutorError(self._broken)
         events: list[Event] = []
-        while self._streams and len(events) < _MOST_EVENTS and self._broken is None:
-            ids = {stream: batch_id for batch_id, stream in self._streams.items()}
-            # The first wait is for anything to come, the others sweep up all that has come meanwhile.
-            ready, _ = self._ray.wait(
-                list(ids), num_returns=len(ids) if events else 1, timeout=0 if events else timeout
-            )
-            if not ready:
+        while len(events) < _MOST_EVENTS and self._broken is None:
+            try:
+                # The first wait is for anything to come, the others sweep up all that has come meanwhile.
+                batch_id = self._arrived.get(timeout=timeout) if not events else self._arrived.get_nowait()
+            except queue.Empty:
                 break
-            events.extend(event for stream in ready if (event := self._next(ids[stream])) is not None)
+            if batch_id in self._streams and (event := self._next(batch_id)) is not None:
+                events.append(event)
         if any(isinstance(event, Lost) for event in events):
             try:
                 self._cluster.check()
@@ -196,6 +258,18 @@ class RayExecutor:
         self._streams.clear()
         self._cluster.close()
 
+    def _listen(self, batch_id: int) -> None:
+        """Have the batch put into `_arrived` when it has something to say.
+
+        ray.wait would do, but its cost grows with the number of batches: 45 ms a call for 10,000 of them.
+        """
+        arrived = self._arrived
+        reference, ready = self._cluster.peek(self._streams[batch_id])
+        if ready:
+            arrived.put(batch_id)
+        else:
+            reference.future().add_done_callback(lambda _: arrived.put(batch_id))
+
     def _next(self, batch_id: int) -> Event | None:
         """The next event of a batch that has one; None if it says that the workers are broken."""
         errors = self._ray.exceptions
@@ -206,11 +280,13 @@ class RayExecutor:
             return Finished(batch_id)
         except (errors.RayTaskError, errors.RuntimeEnvSetupError) as error:
             # Runs that raise are failed rows: this is what surrounds them, and would befall every batch.
-            self._broken = f"the workers cannot run batches: {_line(error)}; {_RESUME}"
+            said = line(getattr(error, "cause", None) or error)
+            self._broken = f"the workers cannot run batches: {said}; {_RESUME}"
             return None
         except errors.RayError as error:
             del self._streams[batch_id]
-            return Lost(batch_id, _reason(error), self._kind(batch_id, error))
+            return Lost(batch_id, reason(error), self._kind(batch_id, error))
+        self._listen(batch_id)
         return event
 
     def _kind(self, batch_id: int, error: Exception) -> LostKind:
@@ -223,12 +299,6 @@ class RayExecutor:
         return "node" if isinstance(error, gone) else "crashed"
 
 
-def _stream(load: bytes) -> Iterator[Started | Rows]:
-    """The task: runs in a worker."""
-    batch, work = pickle.loads(load)
-    yield from run_batch(batch, work)
-
-
 def _fresh_ray() -> Any:
     import ray
 
@@ -237,26 +307,26 @@ def _fresh_ray() -> Any:
     return ray
 
 
-def _why(error: BaseException) -> str:
-    """Why a cluster did not take us, in a line."""
-    causes: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None:
-        causes.append(cause)
-        cause = cause.__cause__
-    text = " ".join(f"{type(cause).__name__} {cause}" for cause in causes)
-    if "AuthenticationError" in text or "InvalidAuthToken" in text:
-        return "it refused our token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
-    return _line(error)
+def _luggage() -> dict[str, object] | None:
+    """What workers need that is not installed on their hosts: set once, for each other one costs new workers."""
+    package = checkout()
+    return None if package is None else {"py_modules": [str(package)], "excludes": ["**/__pycache__/"]}
 
 
-def _line(error: BaseException) -> str:
-    """An error in one line that is not too long, without colours."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__
-    return " ".join(text.split())[-300:]
+def _node(host: str, resources: Mapping[str, float]) -> Node:
+    return Node(host, resources.get("CPU", 0.0), resources.get("memory", 0.0))
 
 
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    used = re.search(r"actual memory used=([\d.]+ ?[A-Za-z]+)", text)
-    return f"{text.split('. ')[0]}{f' (it used {used[1]})' if used else ''}"
+def _autoscales() -> bool:
+    """Whether the cluster has an autoscaler that starts nodes; every head has one that only watches."""
+    from ray.autoscaler.v2.utils import is_autoscaler_v2
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    if is_autoscaler_v2():
+        return True
+    status = _internal_kv_get("__autoscaling_status")
+    if status is None:
+        return False
+    # One that only watches gives every node a type of its own, named after it.
+    types = json.loads(status)["autoscaler_report"]["node_type_mapping"] or {}
+    return any(name != f"node_{node}" for node, name in types.items())

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -113,6 +113,12 @@ class Executor(Protocol):
 
     def slots(self, need: Need) -> int:
         """Return how many batches of this need can run at once now; it changes as hosts come and go."""
+
+    def reach(self, need: Need) -> int:
+        """Return how many could run at once if hosts were added for what waits; `slots` where none are."""
+
+    def cores(self) -> Mapping[str, float]:
+        """Return the cpus of each host that is there now."""
 
     def refuse(self, need: Need) -> str | None:
         """Return why no host will ever run this, as one line for the user, or None."""

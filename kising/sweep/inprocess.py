@@ -7,8 +7,9 @@ kills the sweep, and a run that never returns cannot be cut off (its own timeout
 from __future__ import annotations
 
 import os
+import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kising.sweep.executor import Batch, Event, Finished, Lost, Need, Rows, Started, Work, run_batch
 
@@ -27,6 +28,14 @@ class InProcessExecutor:
     def slots(self, need: Need) -> int:
         """Return 1: there is one process."""
         return 1
+
+    def reach(self, need: Need) -> int:
+        """Return 1: there will be no second."""
+        return 1
+
+    def cores(self) -> Mapping[str, float]:
+        """Return 1 for this host."""
+        return {socket.gethostname(): 1}
 
     def refuse(self, need: Need) -> str | None:
         """Refuse more cpus than this machine has."""

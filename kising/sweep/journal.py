@@ -7,10 +7,10 @@ import socket
 import time
 from typing import TYPE_CHECKING, Literal
 
-from kising.sweep.directory import Progress, SweepDirectory
+from kising.sweep.directory import BatchProgress, NodeProgress, Progress, SweepDirectory
 
 if TYPE_CHECKING:
-    from kising.sweep.progress import Snapshot
+    from kising.sweep.progress import HostLoad, Snapshot
 
 
 class Journal:
@@ -43,9 +43,21 @@ class Journal:
                 rate=last.rate,
                 eta=None if over else last.eta,
                 workers=0 if over else last.workers,
-                nodes={} if over else {host: load.workers for host, load in last.hosts.items()},
+                nodes={} if over else {host: _node(load) for host, load in last.hosts.items()},
+                oldest=[]
+                if over
+                else [
+                    BatchProgress(host=batch.host, runs=batch.runs, seconds=batch.seconds)
+                    for batch in last.oldest
+                ],
                 pid=os.getpid(),
                 host=socket.gethostname(),
                 updated=time.time(),
             )
         )
+
+
+def _node(load: HostLoad) -> NodeProgress:
+    return NodeProgress(
+        cores=load.cores, busy=load.busy, runs=load.runs, finished=load.finished, rate=load.rate
+    )

@@ -23,6 +23,8 @@ from kising.version import NUMERICS
 # A driver writes progress.json about once a second; on another host, silence for this long is taken for its
 # end.
 SILENCE_SECONDS = 60.0
+# Of the batches in flight, the oldest: the others are younger.
+SHOWN_BATCHES = 5
 # Runs made to measure a machine: long enough to time, short enough to wait for.
 CALIBRATION_LENGTH = 3000
 CALIBRATION_ITERATIONS = 10
@@ -133,10 +135,21 @@ def describe_status(path: Path) -> Iterator[str]:
         eta = f", {duration(progress.eta)} to go" if progress.eta is not None else ""
         yield f"  {progress.running} runs in flight on {progress.workers} workers, {rate}{eta}"
         yield f"  driver: pid {progress.pid} on {progress.host}, heard of {_ago(progress.updated)} ago"
-        for host, workers in sorted(progress.nodes.items()):
-            yield f"  {host}: {workers} workers"
+        yield from _nodes(progress)
     elif state != "finished":
         yield f"  to go on: kising run {path}"
+
+
+def _nodes(progress: Progress) -> Iterator[str]:
+    """A line a node: cores in use, runs in flight, throughput; then what has been in flight longest."""
+    width = max(map(len, progress.nodes), default=0)
+    for host, node in sorted(progress.nodes.items()):
+        cores = "gone" if node.cores is None else f"{node.busy} of {node.cores:g} cores in use"
+        rate = f"{node.rate:.3g} runs a second" if node.rate else "no rate yet"
+        yield f"  {host:{width}}  {cores}, {node.runs} runs in flight, {node.finished} finished, {rate}"
+    for batch in progress.oldest[:SHOWN_BATCHES]:
+        plural = "" if batch.runs == 1 else "s"
+        yield f"  in flight for {duration(batch.seconds)} on {batch.host}: {batch.runs} run{plural}"
 
 
 def is_running(path: Path) -> bool:

@@ -22,10 +22,14 @@ _ENOUGH: Final = 20
 
 @dataclass(frozen=True, kw_only=True)
 class HostLoad:
-    """One host: batches running on it, runs finished there."""
+    """One host: how busy it is, and what it has finished."""
 
-    workers: int
-    finished: int
+    workers: int  # batches running on it
+    finished: int  # runs, in this session
+    cores: float | None = None  # that it has; None: it is gone, or was never said
+    busy: int = 0  # cores that its batches take
+    runs: int = 0  # in its batches, unfinished
+    rate: float | None = None  # runs finished per second, lately
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,6 +132,12 @@ def silenced() -> Iterator[IO[bytes]]:
             os.close(kept)
 
 
+def checkout() -> Path | None:
+    """The directory of this package where it lies in a checkout: what is not installed, no other host has."""
+    package = Path(__file__).parents[1]
+    return package if (package.parent / "pyproject.toml").is_file() else None
+
+
 def check_answers(address: str) -> None:
     """Raise ExecutorError unless something at HOST:PORT speaks the protocol of a Ray cluster."""
     host, _, port = address.rpartition(":")

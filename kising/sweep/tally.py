@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -63,6 +63,7 @@ class Tally:
         self.done = self.failed = self.lost = self.repeated = self.batches = 0
         self._failures: list[Failure] = []
         self._hosts: Counter[str] = Counter()
+        self._rates: dict[str, Meter] = {}
         self._begin = time.monotonic()
         self._meter = Meter(self._begin)
 
@@ -82,13 +83,15 @@ class Tally:
         if row["host"] is not None:
             self._hosts[str(row["host"])] += 1
 
-    def snapshot(self, flights: Collection[Flight], slots: int) -> Snapshot:
-        """Return how things stand; the rate is over the snapshots taken before."""
+    def snapshot(
+        self, flights: Collection[Flight], slots: int, cores: Mapping[str, float] | None = None
+    ) -> Snapshot:
+        """Return how things stand; rates are over the snapshots taken before. `cores`: of the hosts there."""
         now = time.monotonic()
         self._meter.add(now, self.done + self.failed)
         rate = self._meter.rate
         running = [(flight, flight.started.host) for flight in flights if flight.started is not None]
-        workers = Counter(host for _, host in running)
+        loads = self._loads(running, cores or {}, now)
         underway = sum(len(flight.pending) for flight, _ in running)
         oldest = heapq.nsmallest(_LISTED, running, key=lambda pair: pair[0].since)
         return Snapshot(
@@ -102,10 +105,7 @@ class Tally:
             workers=len(running),
             slots=slots,
             seconds=now - self._begin,
-            hosts={
-                host: HostLoad(workers=workers[host], finished=self._hosts[host])
-                for host in sorted(workers.keys() | self._hosts.keys())
-            },
+            hosts=loads,
             oldest=tuple(
                 BatchAge(
                     batch_id=flight.batch.batch_id,
@@ -116,6 +116,28 @@ class Tally:
                 for flight, host in oldest
             ),
         )
+
+    def _loads(
+        self, running: Sequence[tuple[Flight, str]], cores: Mapping[str, float], now: float
+    ) -> dict[str, HostLoad]:
+        workers, busy, runs = Counter[str](), Counter[str](), Counter[str]()
+        for flight, host in running:
+            workers[host] += 1
+            busy[host] += flight.need.cpus
+            runs[host] += len(flight.pending)
+        for host in self._hosts:
+            self._rates.setdefault(host, Meter(self._begin)).add(now, self._hosts[host])
+        return {
+            host: HostLoad(
+                workers=workers[host],
+                finished=self._hosts[host],
+                cores=cores.get(host),
+                busy=busy[host],
+                runs=runs[host],
+                rate=self._rates[host].rate if host in self._rates else None,
+            )
+            for host in sorted(workers.keys() | self._hosts.keys() | cores.keys())
+        }
 
     def outcome(self, *, stopped: bool) -> Outcome:
         """Return how the session ended; `stopped`: somebody asked it to."""

@@ -47,6 +47,12 @@ class Scripted:
     def slots(self, need: Need) -> int:
         return self.free
 
+    def reach(self, need: Need) -> int:
+        return self.free
+
+    def cores(self) -> dict[str, float]:
+        return {"h": float(self.free)}
+
     def refuse(self, need: Need) -> str | None:
         return "no node has 99 cpus" if need.cpus == 99 else None
 

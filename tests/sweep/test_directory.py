@@ -20,8 +20,10 @@ from filelock import FileLock
 from kising.sweep import directory as module
 from kising.sweep.directory import (
     AtomicFile,
+    BatchProgress,
     LockedError,
     Manifest,
+    NodeProgress,
     Progress,
     StoreError,
     SweepDirectory,
@@ -359,7 +361,8 @@ PROGRESS = Progress(
     rate=0.5,
     eta=None,
     workers=2,
-    nodes={"here": 2},
+    nodes={"here": NodeProgress(cores=4.0, busy=2, runs=2, finished=3, rate=0.5)},
+    oldest=[BatchProgress(host="here", runs=2, seconds=3.5)],
     pid=1,
     host="here",
     updated=1.5,
