@@ -324,9 +324,7 @@ def _autoscales() -> bool:
 
     if is_autoscaler_v2():
         return True
-    status = _internal_kv_get("__autoscaling_status")
-    if status is None:
-        return False
+    report = json.loads(_internal_kv_get("__autoscaling_status") or b"{}").get("autoscaler_report") or {}
     # One that only watches gives every node a type of its own, named after it.
-    types = json.loads(status)["autoscaler_report"]["node_type_mapping"] or {}
+    types = report.get("node_type_mapping") or {}
     return any(name != f"node_{node}" for node, name in types.items())
