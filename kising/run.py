@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from kising.sweep.checkpoints import Checkpoints
 from kising.sweep.conductor import Observer, Policy, conduct
 from kising.sweep.cost import CostModel
 from kising.sweep.directory import StoreError, SweepDirectory
@@ -209,9 +210,12 @@ def _conduct(
     need = Need(cpus=resources.cpus, memory=resources.memory, timeout=resources.timeout)
     costs = CostModel.load()
     journal = Journal(directory)
+    checkpoints = Checkpoints(directory, numerics=NUMERICS, say=session.say)
+    checkpoints.drop_finished(plan, todo)
 
     def commit(rows: Sequence[dict[str, object]]) -> None:
         store.commit(rows)
+        checkpoints.drop(str(row["run_id"]) for row in rows)
         store.compact()
         for index, row in zip(
             plan.order([str(row["run_id"]) for row in rows[:PRICED_ROWS]]), rows, strict=False
@@ -232,13 +236,16 @@ def _conduct(
                 done_before=before,
                 failed_before=failed,
                 stamp={"numerics": NUMERICS, "version": __version__},
-                policy=Policy(fail_fast=session.fail_fast),
+                policy=Policy(fail_fast=session.fail_fast, checkpoint_seconds=resources.checkpoint),
                 stop=session.stop,
                 observers=(journal, *session.observers),
+                shelf=checkpoints,
             )
         state = "finished" if not outcome.unfinished else "interrupted"
     finally:
         journal.end(state)
+    for reason, count in checkpoints.refused.items():
+        session.say(f"{count} checkpoints of long runs were not kept: {reason}")
     costs.settle()
     costs.save()
     return outcome
@@ -255,12 +262,12 @@ def _chosen(plan: Plan, todo: np.ndarray) -> Iterator[Run]:
 def _executor(session: Session, *, idle: bool) -> Executor:
     # Imported here: `--help`, `plan` and `status` must not wait for Ray or the compiler.
     from kising.sweep.inprocess import InProcessExecutor
-    from kising.sweep.task import execute
+    from kising.sweep.task import perform
 
     # Where nothing is left to run, no Ray is started for it.
     if session.in_process or idle:
-        return InProcessExecutor(execute)
+        return InProcessExecutor(perform)
     from kising.sweep.driver import RayCluster, RayExecutor
 
     cluster = RayCluster.join(session.address) if session.address else RayCluster.start(session.cpus)
-    return RayExecutor(execute, cluster)
+    return RayExecutor(perform, cluster)

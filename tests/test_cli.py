@@ -131,10 +131,10 @@ def test_report_writes_the_tables_anew(finished) -> None:
 
 
 def test_failed_runs_show_in_exit_code_and_words(sweep, monkeypatch) -> None:
-    def never(run, threads, timeout):
+    def never(run, threads, timeout, saved):
         raise ValueError("out of luck")
 
-    monkeypatch.setattr("kising.sweep.task.execute", never)
+    monkeypatch.setattr("kising.sweep.task.perform", never)
     result = kising("run", sweep, "--local-debug")
     assert result.exit_code == 1
     assert "4 runs failed" in result.output

@@ -15,6 +15,7 @@ import pytest
 
 import kising.run
 from kising import run_sweep
+from kising.learning.checkpoint import load
 from kising.run import StaleError
 from kising.sweep.directory import SweepDirectory
 from kising.sweep.schema import DETERMINISTIC_COLUMNS
@@ -119,14 +120,14 @@ def test_lengths_and_learners_share_network_and_data(reference) -> None:
 def fail_on(monkeypatch, *realizations: int) -> None:
     import kising.sweep.task as task
 
-    real = task.execute
+    real = task.perform
 
-    def sometimes(run, threads, timeout):
+    def sometimes(run, threads, timeout, saved):
         if run.realization in realizations:
             raise ValueError("no luck\nwith this one")
-        return real(run, threads, timeout)
+        return real(run, threads, timeout, saved)
 
-    monkeypatch.setattr(task, "execute", sometimes)
+    monkeypatch.setattr(task, "perform", sometimes)
 
 
 def test_failed_runs_are_kept_and_retried_only_when_told(monkeypatch, tmp_path, reference) -> None:
@@ -186,9 +187,9 @@ def test_results_of_a_mapping_go_below_results(tmp_path, monkeypatch) -> None:
     assert (tmp_path / "results" / "tiny" / "manifest.json").is_file()
 
 
-def start_command(out: Path, file: Path) -> subprocess.Popen:
+def start_command(out: Path, file: Path, *words: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "kising.cli", "run", str(file), "--out", str(out), "--cpus", "2"],
+        [sys.executable, "-m", "kising.cli", "run", str(file), "--out", str(out), "--cpus", "2", *words],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, text=True,
     )  # fmt: skip
 
@@ -247,3 +248,46 @@ def test_ctrl_c_keeps_what_finished_and_says_how_to_go_on(tmp_path) -> None:
     runs = pd.read_parquet(out / "runs.parquet")
     assert 0 < len(runs) < 200
     assert len(runs) == committed(out)
+
+
+LONG = """
+name: long
+seed: 3
+realizations: 2
+model: {visible: 10, hidden: 3}
+data: {length: 6000}
+learner: {estimator: bp, tolerance: 1e-14, max_iterations: 60}
+resources: {checkpoint: 0.1}
+"""
+
+
+def test_a_long_run_that_was_killed_goes_on_from_its_checkpoint(tmp_path, monkeypatch) -> None:
+    file, out = tmp_path / "long.yaml", tmp_path / "r"
+    file.write_text(LONG)
+    driver = start_command(out, file, "--local-debug")
+    states = out / "checkpoints"
+    deadline = time.monotonic() + 120
+    while not (states.is_dir() and list(states.glob("*.state"))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    driver.stderr.close()
+    (saved, *_) = states.glob("*.state")
+    assert committed(out) < 2
+
+    begun: dict[str, int] = {}
+    import kising.sweep.task as task
+
+    real = task.perform
+
+    def noted(run, threads, timeout, saved):
+        begun[run.run_id] = load(saved).iteration if saved else 0
+        return real(run, threads, timeout, saved)
+
+    monkeypatch.setattr(task, "perform", noted)
+    resumed = run_sweep(out, in_process=True)
+    assert begun[saved.stem] > 0
+    assert list(states.iterdir()) == []
+    whole = run_sweep(file, out=tmp_path / "whole", in_process=True)
+    assert set(whole.runs["iterations"]) == {60}
+    assert_same_bits(resumed.runs, whole.runs)

@@ -11,12 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kising.sweep.batching import Cutter
 from kising.sweep.executor import (
     Batch,
+    Checkpoint,
     Event,
     Executor,
     ExecutorError,
@@ -24,6 +25,7 @@ from kising.sweep.executor import (
     Lost,
     Need,
     Rows,
+    Saved,
     Started,
 )
 from kising.sweep.progress import Snapshot
@@ -37,9 +39,21 @@ if TYPE_CHECKING:
 Commit = Callable[[Sequence[dict[str, object]]], object]
 Observer = Callable[[Snapshot], object]
 
+
+class Shelf(Protocol):
+    """Where states of unfinished runs lie; losing one loses time and nothing else, so none of this raises."""
+
+    def get(self, run_id: str) -> Saved | None:
+        """Return the state that a run can go on from, if there is one."""
+
+    def put(self, run_id: str, saved: Saved | None) -> None:
+        """Keep a state in place of the one before; None: there was one, too large to travel."""
+
+
 _WAIT_SECONDS: Final = 0.5
 _CANCEL_SECONDS: Final = 5.0  # for killed batches to say so before the sweep returns
 _UNREACHABLE_SECONDS: Final = 60.0  # after which a batch that was killed is taken for dead
+_CHECKPOINT_SECONDS_PER_SLOT: Final = 0.1  # so that the driver writes ten checkpoints a second at most
 _STILLBORN: Final = 10  # batches in a row that died before they began: the workers are broken, not the runs
 
 
@@ -59,6 +73,7 @@ class Policy:
     timeout_grace: float = 10.0  # seconds, after which a run that did not stop by itself is killed
     grace_seconds: float = 10.0  # that work in flight gets to finish when asked to stop
     report_seconds: float = 1.0  # between two snapshots
+    checkpoint_seconds: float | None = 60.0  # between two checkpoints of a run; None: there are none
 
 
 def conduct(
@@ -75,6 +90,7 @@ def conduct(
     policy: Policy | None = None,
     stop: StopRequest | None = None,
     observers: Sequence[Observer] = (),
+    shelf: Shelf | None = None,
 ) -> Outcome:
     """Execute runs and commit their rows; return when all are finished or a stop was asked for.
 
@@ -84,6 +100,7 @@ def conduct(
     done_before, failed_before: runs finished in earlier sessions, for the snapshots only.
     stamp: columns for rows that do not bring them (the versions of what made them).
     observers: get a snapshot every `policy.report_seconds`, and one at the end.
+    shelf: keeps checkpoints; without it every run that is cut short starts over.
 
     Raises ExecutorError when the executor can never run a run, or breaks down. Rows that have arrived are
     committed in every case.
@@ -92,7 +109,7 @@ def conduct(
     cutter = Cutter(runs, cost, need, total=total, target_seconds=policy.batch_seconds)
     tally = Tally(total, done_before, failed_before)
     stop = stop or StopRequest()
-    return _Conductor(executor, commit, cutter, tally, stamp or {}, policy, stop, observers).run()
+    return _Conductor(executor, commit, cutter, tally, stamp or {}, policy, stop, observers, shelf).run()
 
 
 class _Conductor:
@@ -108,9 +125,11 @@ class _Conductor:
         policy: Policy,
         stop: StopRequest,
         observers: Sequence[Observer],
+        shelf: Shelf | None,
     ) -> None:
         self._executor, self._commit, self._cutter, self._tally = executor, commit, cutter, tally
         self._stamp, self._policy, self._stop, self._observers = stamp, policy, stop, observers
+        self._shelf = shelf
         self._retries = Retries(max_attempts=policy.max_attempts, max_node_losses=policy.max_node_losses)
         self._flights: dict[int, Flight] = {}
         self._again: deque[tuple[tuple[Run, ...], Need]] = deque()
@@ -189,16 +208,26 @@ class _Conductor:
                 self._submit(*cut)
 
     def _submit(self, runs: tuple[Run, ...], need: Need) -> None:
-        batch = Batch(self._tally.batches, runs, need.cpus, need.memory, need.timeout)
+        interval, saved = None, {}
+        if self._shelf is not None:
+            saved = {run.run_id: found for run in runs if (found := self._shelf.get(run.run_id)) is not None}
+            if self._policy.checkpoint_seconds is not None:
+                interval = max(self._policy.checkpoint_seconds, _CHECKPOINT_SECONDS_PER_SLOT * self._slots)
+        batch = Batch(
+            self._tally.batches, runs, need.cpus, need.memory, need.timeout, checkpoint=interval, saved=saved
+        )
         self._tally.batches += 1
-        self._flights[batch.batch_id] = Flight(batch, need, {run.run_id: run for run in runs})
+        # The states are not held on to: they weigh, and what comes next is read from the shelf.
+        flying = replace(batch, saved={})
+        self._flights[batch.batch_id] = Flight(flying, need, {run.run_id: run for run in runs})
         self._executor.submit(batch)
 
     def _take(self, event: Event) -> None:
         flight = self._flights.get(event.batch_id)
         if flight is None:  # given up before; what it has to say is no longer wanted
             return
-        flight.alive = time.monotonic()
+        if not isinstance(event, Checkpoint):  # a run that only ever saves its state is late all the same
+            flight.alive = time.monotonic()
         match event:
             case Started():
                 flight.started, flight.since, self._stillborn = event, flight.alive, 0
@@ -206,6 +235,11 @@ class _Conductor:
                 self._processes.add((event.host, event.pid))
             case Rows():
                 self._receive(flight, event.rows)
+            case Checkpoint():
+                if self._shelf is not None and event.run_id in flight.pending:
+                    self._shelf.put(event.run_id, event.saved)
+                    # Deaths count from here: a run that gets on between them is not what kills its workers.
+                    self._retries.forget(event.run_id)
             case Finished():
                 del self._flights[event.batch_id]
                 if flight.pending:

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from kising.sweep import worker
 from kising.sweep.executor import (
     Batch,
+    Checkpoint,
     Event,
     ExecutorError,
     Finished,
@@ -274,7 +275,7 @@ class RayExecutor:
         """The next event of a batch that has one; None if it says that the workers are broken."""
         errors = self._ray.exceptions
         try:
-            event: Started | Rows = self._ray.get(next(self._streams[batch_id]))
+            event: Started | Rows | Checkpoint = self._ray.get(next(self._streams[batch_id]))
         except StopIteration:
             del self._streams[batch_id]
             return Finished(batch_id)

@@ -2,7 +2,7 @@
 
 An executor takes batches and gives back events. It knows nothing of plans, retries, timeouts or disks: those
 are the conductor's, so every executor behaves alike. Events of one batch come in this order: at most one
-`Started`, any number of `Rows`, and then exactly one of `Finished` and `Lost`.
+`Started`, any number of `Rows` and `Checkpoint`s, and then exactly one of `Finished` and `Lost`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 if TYPE_CHECKING:
     from kising.sweep.plan import Run
-    from kising.sweep.schema import Row
 
 CHUNK_SECONDS: Final = 1.0
 """Finished rows wait for this and one run at most before they set out: what waits is lost with its worker."""
@@ -27,6 +26,12 @@ CHUNK_SECONDS: Final = 1.0
 CHUNK_BYTES: Final = 64_000
 """About the most that rows travelling together weigh. Ray sends up to 100 kB inside a message, 16 times
 cheaper than through its object store, and what came inside a message survives the node that sent it."""
+
+LARGEST_STATE: Final = 64_000_000
+"""Bytes of a checkpoint that still travels: what the smallest store of objects that Ray makes can hold."""
+
+CHECKPOINT_SHARE: Final = 100
+"""A checkpoint that took a second to make and to send is followed by none for so many seconds."""
 
 _ROW_BYTES: Final = 640
 
@@ -51,6 +56,14 @@ class Need:
 
 
 @dataclass(frozen=True)
+class Saved:
+    """A run on its way: the state that its work can go on from, and the seconds that went into it."""
+
+    state: bytes
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Batch:
     """Runs that travel together, one after another on the same cpus; `timeout` is of each run, in seconds."""
 
@@ -59,6 +72,8 @@ class Batch:
     cpus: int
     memory: int | None
     timeout: float | None
+    checkpoint: float | None = None  # seconds between two checkpoints of a run; None: there are none
+    saved: Mapping[str, Saved] = field(default_factory=dict)  # by run id: runs that were on their way before
 
 
 @dataclass(frozen=True)
@@ -76,6 +91,15 @@ class Rows:
 
     batch_id: int
     rows: tuple[dict[str, object], ...]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run of the batch is on its way, and can go on from here; saved is None if that is too large to send."""
+
+    batch_id: int
+    run_id: str
+    saved: Saved | None
 
 
 @dataclass(frozen=True)
@@ -98,10 +122,15 @@ class Lost:
     kind: LostKind
 
 
-Event = Started | Rows | Finished | Lost
-Work = Callable[["Run", int, float | None], "Row"]
-"""One run: (run, threads it may use, its timeout in seconds) -> its row. What it raises makes the run a
-failed one, `RunTimeout` a timed-out one. Status, seconds and host are filled in by `run_batch`."""
+Event = Started | Rows | Checkpoint | Finished | Lost
+Work = Callable[
+    ["Run", int, float | None, bytes | None], Generator[Callable[[], bytes], None, "Mapping[str, object]"]
+]
+"""One run: (run, threads it may use, seconds it may take, a state to go on from) -> a generator of its row.
+
+Wherever the run could be interrupted the generator yields a function that gives its state; asked or not, it
+changes nothing. What the work raises makes the run a failed one, `RunTimeout` a timed-out one. Status,
+seconds and host are filled in by `run_batch`."""
 
 
 class Executor(Protocol):
@@ -136,7 +165,7 @@ class Executor(Protocol):
         """Let go of everything; batches still running are killed."""
 
 
-def run_batch(batch: Batch, work: Work) -> Iterator[Started | Rows]:
+def run_batch(batch: Batch, work: Work) -> Iterator[Started | Rows | Checkpoint]:
     """Run a batch in this process: a `Started`, then its rows in order, as they finish."""
     host = socket.gethostname()
     yield Started(batch.batch_id, host, os.getpid())
@@ -144,9 +173,14 @@ def run_batch(batch: Batch, work: Work) -> Iterator[Started | Rows]:
     weight, sent = 0, time.monotonic()
     with _threads(batch.cpus):
         for run in batch.runs:
-            row = _run_one(run, work, batch, host)
-            rows.append(row)
-            weight += _ROW_BYTES + len(str(row.get("traceback") or ""))
+            attempt = _Attempt(run, work, batch, host)
+            for saved in attempt.states():
+                if rows:  # a long run has begun: they shall not wait for it
+                    yield Rows(batch.batch_id, tuple(rows))
+                    rows, weight, sent = [], 0, time.monotonic()
+                yield Checkpoint(batch.batch_id, run.run_id, saved)
+            rows.append(attempt.row)
+            weight += _ROW_BYTES + len(str(attempt.row.get("traceback") or ""))
             if weight >= CHUNK_BYTES or time.monotonic() - sent >= CHUNK_SECONDS:
                 yield Rows(batch.batch_id, tuple(rows))
                 rows, weight, sent = [], 0, time.monotonic()
@@ -154,22 +188,71 @@ def run_batch(batch: Batch, work: Work) -> Iterator[Started | Rows]:
         yield Rows(batch.batch_id, tuple(rows))
 
 
-def _run_one(run: Run, work: Work, batch: Batch, host: str) -> dict[str, object]:
-    start = time.perf_counter()
-    try:
-        row = dict(work(run, batch.cpus, batch.timeout))
-    except RunTimeout as error:
-        message = timed_out(batch.timeout) if batch.timeout else str(error) or "timed out"
-        return failed_row(run, message, _trace(error, error.__traceback__), time.perf_counter() - start, host)
-    except (Exception, SystemExit) as error:
-        message = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
-        return failed_row(run, message, _trace(error, error.__traceback__), time.perf_counter() - start, host)
-    return {**row, "status": "done", "seconds": time.perf_counter() - start, "host": host}
+class _Attempt:
+    """A run being run: `states` takes it to its end, and then `row` is its row."""
+
+    row: dict[str, object]
+
+    def __init__(self, run: Run, work: Work, batch: Batch, host: str) -> None:
+        self._run, self._work, self._batch, self._host = run, work, batch, host
+        self._before = batch.saved.get(run.run_id)
+        self._start = time.perf_counter()
+
+    @property
+    def _seconds(self) -> float:
+        """What the run has taken, earlier attempts included as far as this one goes on from them."""
+        return time.perf_counter() - self._start + (self._before.seconds if self._before else 0.0)
+
+    def states(self) -> Iterator[Saved | None]:
+        """Run, and hand out a state whenever one is due, None for one that is too large to travel."""
+        batch, before = self._batch, self._before
+        timeout = batch.timeout
+        if timeout is not None and before is not None:
+            timeout -= before.seconds
+        try:
+            steps = self._work(self._run, batch.cpus, timeout, before.state if before else None)
+            row = dict((yield from self._due(steps)))
+        except RunTimeout as error:
+            self._fail(error, timed_out(batch.timeout) if batch.timeout else str(error) or "timed out")
+        except (Exception, SystemExit) as error:
+            self._fail(error, " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":"))
+        else:
+            self.row = {**row, "status": "done", "seconds": self._seconds, "host": self._host}
+
+    def _due(
+        self, steps: Generator[Callable[[], bytes], None, Mapping[str, object]]
+    ) -> Generator[Saved | None, None, Mapping[str, object]]:
+        """The states whose time has come; returns what the steps return."""
+        interval = self._batch.checkpoint
+        last, took = time.monotonic(), 0.0
+        while True:
+            try:
+                state_now = next(steps)
+            except StopIteration as end:
+                row: Mapping[str, object] = end.value
+                return row
+            if interval is None or time.monotonic() - last < max(interval, CHECKPOINT_SHARE * took):
+                continue
+            begin = time.monotonic()
+            state = state_now()
+            if len(state) > LARGEST_STATE:
+                interval = None  # it will not become smaller
+                yield None
+            else:
+                yield Saved(state, self._seconds)
+            last = time.monotonic()
+            took = last - begin
+
+    def _fail(self, error: BaseException, message: str) -> None:
+        trace = _trace(error, error.__traceback__)
+        self.row = failed_row(self._run, message, trace, self._seconds, self._host)
 
 
 def _trace(error: BaseException, trace: TracebackType | None) -> str:
-    """The traceback as text, from the work down: the frame that called it says nothing."""
-    return "".join(traceback.format_exception(type(error), error, trace.tb_next if trace else None))
+    """The traceback as text, from the work down: the frames that called it say nothing."""
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
 
 
 def failed_row(

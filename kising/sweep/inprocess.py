@@ -11,18 +11,29 @@ import socket
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from kising.sweep.executor import Batch, Event, Finished, Lost, Need, Rows, Started, Work, run_batch
+from kising.sweep.executor import (
+    Batch,
+    Checkpoint,
+    Event,
+    Finished,
+    Lost,
+    Need,
+    Rows,
+    Started,
+    Work,
+    run_batch,
+)
 
 
 class InProcessExecutor:
-    """Runs batches in the order of their submission, a chunk of rows at every call of `events`."""
+    """Runs batches in the order of their submission, a chunk of rows or a checkpoint at every call of `events`."""
 
     name = "in process"
 
     def __init__(self, work: Work) -> None:
         self._work = work
         self._queue: deque[Batch] = deque()
-        self._current: tuple[int, Iterator[Started | Rows]] | None = None
+        self._current: tuple[int, Iterator[Started | Rows | Checkpoint]] | None = None
         self._cancelled: list[Event] = []
 
     def slots(self, need: Need) -> int:

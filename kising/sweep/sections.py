@@ -80,11 +80,14 @@ class Score(Section):
 
 
 class Resources(Section):
-    """What one run asks of the machine: cores, bytes of memory, and seconds before it is stopped."""
+    """What one run asks of the machine: cores, bytes of memory, seconds before it is stopped, and seconds
+    between two checkpoints.
+    """
 
     cpus: Annotated[int, Whole(1)] = 1
     memory: Annotated[int | None, Amount("an amount of memory", "bytes", _BYTES, "2GiB", whole=True)] = None
     timeout: Annotated[float | None, Amount("a time", "seconds", _SECONDS, "15m")] = None
+    checkpoint: Annotated[float | None, Amount("a time", "seconds", _SECONDS, "15m")] = 60.0
 
 
 #: The sections whose values define a point, in the order of a sweep file.

@@ -1,16 +1,20 @@
 """One run, from its seeds to its row: the one joint between sweeps and science, and a pure function.
 
 Network, recording and start are drawn from seeds that the run carries; nothing is shipped to it, and nothing
-but the run decides what comes out: not the worker, the batch, or how often it was tried.
+but the run decides what comes out: not the worker, the batch, or how often it was tried. Learning can be cut
+short after any iteration and go on from a saved state elsewhere: the row is the same, bit for bit.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kising.estimators.inference import EStep, assess
-from kising.learning.em import Learning, advance, begin, pose
+from kising.learning.checkpoint import CheckpointError, load, save
+from kising.learning.em import EMState, Learning, advance, begin, pose
 from kising.learning.scores import BLOCKS, align, baseline, rmse
 from kising.learning.starts import PATIENCE, from_data, from_signs
 from kising.model import BondScales, Couplings, Recording, bond_scales, draw_couplings, simulate
@@ -21,9 +25,26 @@ if TYPE_CHECKING:
     from kising.sweep.plan import Point, Run
     from kising.sweep.schema import Row
 
+Steps = Generator[Callable[[], bytes], None, dict[str, object]]
+
 
 def execute(run: Run, threads: int, timeout: float | None) -> Row:
-    """Draw, simulate, then learn or infer; `RunTimeout` once more than `timeout` seconds have passed."""
+    """Run from beginning to end and return the row."""
+    steps = perform(run, threads, timeout, None)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            row: Row = end.value
+            return row
+
+
+def perform(run: Run, threads: int, timeout: float | None, saved: bytes | None) -> Steps:
+    """Draw, simulate, then learn or infer; `RunTimeout` once more than `timeout` seconds have passed.
+
+    Yields, after every iteration of learning, a function that gives the state then, for `saved`; returns the
+    row.
+    """
     deadline = _Deadline(timeout)
     point = run.point
     model = point.model
@@ -37,11 +58,10 @@ def execute(run: Run, threads: int, timeout: float | None) -> Row:
     )
     recording = simulate(network, point.data.length, seed=run.data_seed)
     deadline.check()
-    results = (
-        _learn(run, network, recording, threads, deadline)
-        if point.task == "learn"
-        else _infer(point, network, recording, threads)
-    )
+    if point.task == "learn":
+        results = yield from _learn(run, network, recording, threads, deadline, saved)
+    else:
+        results = _infer(point, network, recording, threads)
     deadline.check()
     return {
         "run_id": run.run_id,
@@ -66,8 +86,13 @@ class _Deadline:
 
 
 def _learn(
-    run: Run, truth: Couplings, recording: Recording, threads: int, deadline: _Deadline
-) -> dict[str, object]:
+    run: Run,
+    truth: Couplings,
+    recording: Recording,
+    threads: int,
+    deadline: _Deadline,
+    saved: bytes | None,
+) -> Steps:
     point, learner = run.point, run.point.learner
     scales = _scales(point)
     learning = Learning(
@@ -81,14 +106,17 @@ def _learn(
         patience=PATIENCE[learner.start],
     )
     problem = pose(recording.visible, scales, truth, aligned=learner.start == "random")
-    if learner.start == "signs":
-        start = from_signs(truth, scales, run.start_seed)
-    else:
-        start = from_data(recording.visible, point.model.hidden, scales, run.start_seed)
-    state = begin(start)
+    state = _resumed(saved, truth)
+    if state is None:
+        if learner.start == "signs":
+            start = from_signs(truth, scales, run.start_seed)
+        else:
+            start = from_data(recording.visible, point.model.hidden, scales, run.start_seed)
+        state = begin(start)
     while state.outcome == "running":
         state = advance(state, problem, learning, threads=threads)
         deadline.check()
+        yield partial(save, state)
     couplings = state.couplings
     if problem.aligned:
         couplings = align(couplings, truth, scales).apply(couplings)
@@ -105,6 +133,18 @@ def _learn(
         "log_likelihood": found.log_likelihood,
         "hidden_overlap": found.overlap,
     }
+
+
+def _resumed(saved: bytes | None, truth: Couplings) -> EMState | None:
+    """The state that was saved; None where there is none of such a network, and learning starts over."""
+    if saved is None:
+        return None
+    try:
+        state = load(saved)
+    except CheckpointError:
+        return None
+    fits = all(x.shape == true.shape for x, true in zip(state.couplings, truth, strict=True))
+    return state if fits else None
 
 
 def _infer(point: Point, truth: Couplings, recording: Recording, threads: int) -> dict[str, object]:

@@ -13,7 +13,19 @@ from works import FakeRun, runs
 
 from kising.sweep import conductor
 from kising.sweep.conductor import Policy, conduct
-from kising.sweep.executor import Batch, Event, ExecutorError, Finished, Lost, LostKind, Need, Rows, Started
+from kising.sweep.executor import (
+    Batch,
+    Checkpoint,
+    Event,
+    ExecutorError,
+    Finished,
+    Lost,
+    LostKind,
+    Need,
+    Rows,
+    Saved,
+    Started,
+)
 from kising.sweep.progress import Snapshot
 from kising.sweep.stop import SIGNALS, StopRequest, stop_on_signals
 from kising.sweep.tally import Outcome
@@ -319,6 +331,92 @@ def test_rows_are_a_sign_of_life() -> None:
 
     outcome = go(runs(8), executor, journal, need=Need(timeout=0.6), observe=observe)
     assert (outcome.done, executor.cancelled) == (8, [])
+
+
+class Shelf(dict[str, Saved]):
+    """Checkpoints in memory."""
+
+    put = dict.__setitem__
+
+
+def conducted(
+    source: list[FakeRun], executor: Scripted, shelf: Shelf | None, policy: Policy = SOON
+) -> Outcome:
+    return conduct(
+        source,
+        executor,
+        Journal().commit,
+        cost=lambda run: 1e-3,
+        need=lambda run: Need(timeout=0.4),
+        total=len(source),
+        policy=policy,
+        shelf=shelf,
+    )
+
+
+def test_checkpoints_are_kept_and_given_to_the_next_attempt() -> None:
+    source, shelf = (
+        runs(3),
+        Shelf({FakeRun(2).run_id: Saved(b"old", 1.0), FakeRun(9).run_id: Saved(b"x", 1.0)}),
+    )
+
+    def answer(batch: Batch) -> list[Event]:
+        if batch.batch_id:
+            return done(batch)
+        told = [
+            Checkpoint(0, source[0].run_id, Saved(b"too late", 1.0)),  # its row is there already
+            Checkpoint(0, source[1].run_id, Saved(b"one", 1.0)),
+            Checkpoint(0, source[1].run_id, Saved(b"two", 2.0)),
+            Checkpoint(7, source[2].run_id, Saved(b"stray", 1.0)),  # of no batch in flight
+        ]
+        started, rows, lost = die(batch, "crashed", after=1)
+        return [started, rows, *told, lost]
+
+    executor = Scripted(answer, slots=3)
+    assert conducted(source, executor, shelf, Policy(checkpoint_seconds=0.25)).done == 3
+    first, *others = executor.submitted
+    assert (first.checkpoint, set(first.saved)) == (
+        pytest.approx(0.3),
+        {source[2].run_id},
+    )  # a tenth of a second a slot
+    assert [dict(batch.saved) for batch in others] == [
+        {source[1].run_id: Saved(b"two", 2.0)},
+        {source[2].run_id: Saved(b"old", 1.0)},
+    ]
+    assert source[0].run_id not in shelf
+
+
+def test_without_a_shelf_or_an_interval_nobody_asks_for_checkpoints() -> None:
+    for shelf, policy in ((None, Policy()), (Shelf(), Policy(checkpoint_seconds=None))):
+        executor = Scripted()
+        conducted(runs(3), executor, shelf, policy)
+        assert {batch.checkpoint for batch in executor.submitted} == {None}
+
+
+def test_a_checkpoint_is_no_sign_that_a_run_will_end() -> None:
+    executor = Scripted(lambda batch: [Started(batch.batch_id, "h", 1)])
+    executor.free = 1
+
+    class Busy(Shelf):
+        def put(self, run_id: str, saved: Saved) -> None:
+            threading.Event().wait(0.01)
+            again = Checkpoint(0, run_id, Saved(b"", saved.seconds + 0.01))
+            executor.waiting.extend([again] if saved.seconds < 5 else done(executor.submitted[0]))
+
+    shelf = Busy()
+    executor.waiting.append(Checkpoint(0, FakeRun(0).run_id, Saved(b"", 0.0)))
+    assert conducted(runs(1), executor, shelf).failed == 1
+
+
+def test_deaths_count_from_the_last_checkpoint() -> None:
+    def answer(batch: Batch) -> list[Event]:
+        told = Checkpoint(batch.batch_id, batch.runs[0].run_id, Saved(b"", 1.0))
+        if batch.batch_id == 7:
+            return done(batch)
+        return [Started(batch.batch_id, "h", 1), told, Lost(batch.batch_id, "boom", "crashed")]
+
+    assert conducted(runs(1), Scripted(answer), Shelf()).done == 1
+    assert conducted(runs(1), Scripted(answer), None).failed == 1
 
 
 def test_a_killed_batch_that_never_says_so_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

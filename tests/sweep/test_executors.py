@@ -10,6 +10,7 @@ import textwrap
 import time
 import types
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ import kising
 from kising.sweep.conductor import Policy, conduct
 from kising.sweep.driver import RayCluster, RayExecutor
 from kising.sweep.executor import (
+    LARGEST_STATE,
     Batch,
+    Checkpoint,
     Event,
     Executor,
     ExecutorError,
@@ -28,6 +31,7 @@ from kising.sweep.executor import (
     Lost,
     Need,
     Rows,
+    Saved,
     Started,
     Work,
 )
@@ -75,6 +79,7 @@ def go(
     policy: Policy | None = None,
     stop: StopRequest | None = None,
     observe: Callable[[Snapshot], object] = lambda snapshot: None,
+    shelf: Shelf | None = None,
 ) -> Outcome:
     return conduct(
         source,
@@ -86,6 +91,7 @@ def go(
         policy=policy,
         stop=stop,
         observers=[observe],
+        shelf=shelf,
     )
 
 
@@ -167,6 +173,62 @@ def test_a_run_has_the_threads_it_asked_for(executor: Executor) -> None:
         assert rows[0]["rmse_J"] == 1.0
 
 
+class Shelf(dict[str, Saved]):
+    """Checkpoints in memory; of those that are too large, the number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.too_large = 0
+
+    def put(self, run_id: str, saved: Saved | None) -> None:
+        if saved is None:
+            self.too_large += 1
+        else:
+            self[run_id] = saved
+
+
+def test_a_long_run_tells_its_states_and_goes_on_from_one(executor: Executor, tmp_path: Path) -> None:
+    run = FakeRun(8, "count", str(tmp_path))
+    executor.submit(Batch(0, (run,), 1, None, None, checkpoint=0.25))
+    events = settle(executor, 1)
+    saved = [event.saved for event in events if isinstance(event, Checkpoint)]
+    (row,) = (row for event in events if isinstance(event, Rows) for row in event.rows)
+    assert row["rmse_J"] == 64.0
+    assert 1 <= len(saved) <= 3
+    assert all(one is not None and one.seconds < row["seconds"] for one in saved)
+    executor.submit(Batch(1, (run,), 1, None, None, saved={run.run_id: saved[-1]}))
+    events = settle(executor, 1)
+    (row,) = (row for event in events if isinstance(event, Rows) for row in event.rows)
+    assert row["rmse_J"] == 64.0
+    assert row["seconds"] > saved[-1].seconds
+    assert not any(isinstance(event, Checkpoint) for event in events)  # nobody asked
+    assert (tmp_path / run.run_id).read_text().split() == ["0", saved[-1].state.split()[1].decode()]
+
+
+def test_rows_do_not_wait_for_a_long_run(executor: Executor, tmp_path: Path) -> None:
+    executor.submit(
+        Batch(0, (FakeRun(1), FakeRun(6, "count", str(tmp_path))), 1, None, None, checkpoint=0.15)
+    )
+    kinds = [type(event) for event in settle(executor, 1)]
+    assert kinds[:3] == [Started, Rows, Checkpoint]
+
+
+def test_the_time_before_counts(executor: Executor) -> None:
+    saved = {FakeRun(0).run_id: Saved(b"", 7.0)}
+    executor.submit(Batch(0, tuple(runs(1, "told timeout")), 1, None, 9.0, saved=saved))
+    (rows,) = (event.rows for event in settle(executor, 1) if isinstance(event, Rows))
+    assert rows[0]["rmse_J"] == 2.0
+
+
+def test_what_is_too_large_to_travel_is_counted(executor: Executor) -> None:
+    shelf = Shelf()
+    journal: list[dict[str, object]] = []
+    policy = Policy(checkpoint_seconds=0.2)
+    outcome = go(runs(2, "large"), executor, journal, policy=policy, shelf=shelf)
+    assert (outcome.done, shelf.too_large) == (2, 1)
+    assert {run_id: len(saved.state) for run_id, saved in shelf.items()} == {FakeRun(0).run_id: LARGEST_STATE}
+
+
 def test_a_batch_in_the_queue_can_be_cancelled(executor: Executor, tmp_path: Path) -> None:
     for number in range(6):
         act = "mark" if number == 5 else "pause"
@@ -242,6 +304,18 @@ def test_a_run_that_always_kills_its_worker_fails_alone(killable: Executor) -> N
     assert outcome.done == 39
 
 
+def test_a_killed_worker_costs_what_came_after_the_checkpoint(killable: Executor, tmp_path: Path) -> None:
+    # 32 steps, and every process dies at its eighth: more deaths than a run may have that does not get on.
+    run, shelf, journal = FakeRun(32, "count and die", str(tmp_path)), Shelf(), []
+    outcome = go([run], killable, journal, policy=Policy(checkpoint_seconds=0.15), shelf=shelf)
+    assert (outcome.done, outcome.failed) == (1, 0)
+    assert outcome.lost >= 3
+    assert journal[0]["rmse_J"] == 32.0**2
+    begun = [int(word) for word in (tmp_path / run.run_id).read_text().split()]
+    assert begun[0] == 0
+    assert all(3 <= later - earlier <= 8 for earlier, later in pairwise(begun))
+
+
 @pytest.mark.parametrize("act", ["sleep", "loop"])
 def test_a_run_that_hangs_is_killed(killable: Executor, act: str) -> None:
     source = [FakeRun(n, act if n == 2 else "square") for n in range(12)]
@@ -299,7 +373,7 @@ def test_work_that_the_workers_cannot_load_ends_the_sweep_with_the_reason(
     cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = types.ModuleType("only_here")
-    exec("def work(run, threads, timeout): return {}", module.__dict__)
+    exec("def work(run, threads, timeout, saved): return {}", module.__dict__)
     monkeypatch.setitem(sys.modules, "only_here", module)
     journal: list[dict[str, object]] = []
     with pytest.raises(ExecutorError, match=r"the workers cannot run batches: .*No module named 'only_here'"):

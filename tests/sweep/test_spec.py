@@ -105,7 +105,12 @@ def test_what_a_file_says_is_what_the_spec_holds():
         "estep": {"tolerance": 1e-12, "damping": 0.25, "max_iterations": 64},
     }
     assert spec.score.exact is True
-    assert spec.resources.model_dump() == {"cpus": 4, "memory": 3 * 2**29, "timeout": 90.0}
+    assert spec.resources.model_dump() == {
+        "cpus": 4,
+        "memory": 3 * 2**29,
+        "timeout": 90.0,
+        "checkpoint": 60.0,
+    }
 
 
 def test_defaults():
@@ -123,7 +128,7 @@ def test_defaults():
         "estep": {"tolerance": 1e-9, "damping": "adaptive", "max_iterations": 200},
     }
     assert (spec.description, spec.task, spec.realizations, spec.axes) == ("", "learn", 1, ())
-    assert spec.resources.model_dump() == {"cpus": 1, "memory": None, "timeout": None}
+    assert spec.resources.model_dump() == {"cpus": 1, "memory": None, "timeout": None, "checkpoint": 60.0}
     assert (spec.model.bonds, spec.model.strength, spec.model.connectivity) == ("gaussian", 1.0, 1.0)
     assert {key for key, default in DEFAULTS.items() if default is None} == {
         "model.visible",

@@ -6,6 +6,7 @@ import pytest
 from kising import bond_scales, draw_couplings, fit, infer, simulate
 from kising.estimators.exact import MAX_HIDDEN
 from kising.estimators.inference import CORRELATIONS, ESTIMATORS
+from kising.learning.checkpoint import load
 from kising.learning.starts import STARTS
 from kising.learning.steps import STEPS
 from kising.sweep import sections
@@ -13,7 +14,7 @@ from kising.sweep.executor import RunTimeout
 from kising.sweep.plan import Plan
 from kising.sweep.schema import COLUMNS
 from kising.sweep.spec import parse_spec
-from kising.sweep.task import execute
+from kising.sweep.task import execute, perform
 
 SWEEP = {
     "name": "tiny",
@@ -105,3 +106,43 @@ def test_strength_zero_is_learned_without_complaint() -> None:
 def test_a_run_over_its_time_says_so() -> None:
     with pytest.raises(RunTimeout):
         execute(runs()[0], 1, 1e-9)
+
+
+def finish(steps):
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        {"estimator": "bp", "max_iterations": 12},
+        {"estimator": "exact", "start": "random", "max_iterations": 25},
+        {"estimator": "tap", "step": "gradient", "momentum": 0.5, "max_iterations": 8},
+    ],
+)
+def test_learning_goes_on_from_any_of_its_states_as_if_never_stopped(learner) -> None:
+    (run,) = runs(learner=learner, realizations=1)
+    whole = execute(run, 1, None)
+    states = [state() for state in perform(run, 1, None, None)]
+    assert len(states) == whole["iterations"] > 5
+    for state in states[:: 1 if len(states) < 10 else 3] + states[-1:]:
+        assert finish(perform(run, 1, None, state)) == whole
+    # From the last of a chain of states, each made by a process that went on from the one before.
+    state = None
+    for _ in range(4):
+        state = next(perform(run, 1, None, state))()
+    assert load(state).iteration == 4
+    assert finish(perform(run, 2, None, state)) == whole
+
+
+def test_a_state_that_is_none_of_this_network_is_not_used() -> None:
+    (small,) = runs(realizations=1)
+    (large,) = runs(realizations=1, model={"visible": 7, "hidden": 2})
+    state = next(perform(large, 1, None, None))()
+    whole = execute(small, 1, None)
+    assert finish(perform(small, 1, None, state)) == whole
+    assert finish(perform(small, 1, None, b"nonsense")) == whole

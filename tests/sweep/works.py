@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from kising.sweep.executor import RunTimeout
+from kising.sweep.executor import LARGEST_STATE, RunTimeout
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,10 @@ def runs(count: int, act: str = "square", where: str | Path = "") -> list[FakeRu
     return [FakeRun(number, act, str(where)) for number in range(count)]
 
 
-def work(run: FakeRun, threads: int, timeout: float | None) -> dict[str, object]:
-    """Do what the run says, and return its row."""
+def work(
+    run: FakeRun, threads: int, timeout: float | None, saved: bytes | None
+) -> Generator[Callable[[], bytes], None, dict[str, object]]:
+    """Do what the run says, and return its row; only one that counts has states to go on from."""
     match run.act:
         case "raise":
             raise ValueError(f"no solution\nat {run.realization}")
@@ -59,6 +63,24 @@ def work(run: FakeRun, threads: int, timeout: float | None) -> dict[str, object]
             _loop_for_ever()
         case "pause":
             time.sleep(0.2)
+        case "count" | "count and die":
+            # Squares by adding odd numbers, a tenth of a second each; notes where each attempt began.
+            total, begun = map(int, saved.split()) if saved else (0, 0)
+            with (Path(run.where) / run.run_id).open("a") as notes:
+                notes.write(f"{begun} ")
+            for number in range(begun, run.realization):
+                time.sleep(0.1)
+                total += 2 * number + 1
+                yield f"{total} {number + 1}".encode
+                if run.act == "count and die" and number == begun + 7 and number < run.realization - 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return _row(run, float(total))
+        case "large":
+            for _ in range(3):
+                time.sleep(0.3)
+                yield partial(bytes, LARGEST_STATE + run.realization)
+        case "told timeout":
+            return _row(run, timeout or 0.0)
         case "mark":
             (Path(run.where) / run.run_id).touch()
         case "threads":
