@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from bits import assert_same_bits
 
 import kising.run
 from kising import run_sweep
 from kising.learning.checkpoint import load
 from kising.run import StaleError
 from kising.sweep.directory import SweepDirectory
-from kising.sweep.schema import DETERMINISTIC_COLUMNS
 from kising.sweep.store import Store
 
 TINY = {
@@ -38,18 +38,6 @@ def own_cache(tmp_path, monkeypatch) -> None:
 
 def with_axes(**axes) -> dict:
     return {**TINY, "axes": {**TINY["axes"], **axes}}
-
-
-def assert_same_bits(one: pd.DataFrame, other: pd.DataFrame) -> None:
-    columns = list(DETERMINISTIC_COLUMNS)
-    assert len(one) == len(other)
-    for name in columns:
-        a, b = one[name], other[name]
-        assert a.isna().equals(b.isna()), name
-        if a.dtype == np.float64:
-            np.testing.assert_array_equal(a.to_numpy().view(np.uint64), b.to_numpy().view(np.uint64), name)
-        else:
-            assert list(a.dropna()) == list(b.dropna()), name
 
 
 @pytest.fixture(scope="module")

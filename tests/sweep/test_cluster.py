@@ -1,0 +1,266 @@
+"""Clusters of several nodes on this machine: nodes that come late, die, are drained; a head that dies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from bits import assert_same_bits
+from nodes import Nodes, nodes
+
+import kising
+from kising import run_sweep
+from kising.sweep.directory import Progress, SweepDirectory
+from kising.sweep.overview import describe_status
+from kising.version import NUMERICS, __version__
+
+CHILD = """
+    import json, sys, time
+    import works
+    from kising.sweep import driver
+    from kising.sweep.conductor import Policy, conduct
+    from kising.sweep.driver import RayCluster, RayExecutor
+    from kising.sweep.executor import ExecutorError, Need
+    from kising.sweep.stop import StopRequest
+
+    stop = StopRequest()
+
+    def go(count, need=Need(), observe=lambda snapshot: None, cost=0.2):
+        return conduct(works.runs(count, "pause"), executor, rows.extend, cost=lambda run: cost,
+                       need=lambda run: need, total=count, stop=stop, observers=[observe],
+                       policy=Policy(report_seconds=0.05))
+
+    def join():
+        return RayExecutor(works.work, RayCluster.join(sys.argv[1]))
+
+    rows = []
+"""
+
+
+def drive(cluster: Nodes, body: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a driver of fake runs in a process of its own: Ray reads its token once in the life of a process."""
+    script = textwrap.dedent(CHILD) + textwrap.dedent(body)
+    return subprocess.run(
+        [sys.executable, "-c", script, cluster.address, *arguments],
+        env={**cluster.variables, **variables},
+        cwd=cluster.base,  # Ray lets workers import from where the driver is
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Nodes]:
+    """A small node, the head, and a larger one."""
+    with nodes() as cluster:
+        cluster.head("--memory=400000000")
+        cluster.join("--memory=1200000000", cpus=2)
+        cluster.wait(2)
+        yield cluster
+
+
+def test_unequal_nodes_are_filled_by_cpus_and_memory(cluster: Nodes) -> None:
+    child = drive(
+        cluster,
+        """
+        executor = join()
+        most = {}
+        for name, need in {"cpu": Need(), "pair": Need(cpus=2), "memory": Need(memory=600_000_000)}.items():
+            seen = [0]
+            go(30, cost=10.0, need=need, observe=lambda snapshot: seen.append(snapshot.workers))
+            most[name] = executor.slots(need), max(seen)
+        print(json.dumps([most, executor.refuse(Need(cpus=3)), executor.cores()]))
+        executor.close()
+        """,
+    )
+    assert (child.returncode, child.stderr) == (0, "")
+    most, refusal, cores = json.loads(child.stdout)
+    assert most == {"cpu": [3, 3], "pair": [1, 1], "memory": [2, 2]}
+    assert refusal == "a run asks for 3 cpus, the largest node has 2: lower resources.cpus"
+    assert list(cores.values()) == [3]
+
+
+def test_another_kising_on_the_workers_is_refused(cluster: Nodes) -> None:
+    child = drive(
+        cluster,
+        """
+        driver.__version__ = "9.9.9"
+        executor = join()
+        try:
+            go(10)
+        except ExecutorError as error:
+            print(error)
+        """,
+    )
+    assert f"has kising {__version__} (numerics {NUMERICS}), the driver has kising 9.9.9" in child.stdout
+    assert child.stderr == ""
+
+
+def test_a_checkout_is_shipped(cluster: Nodes, tmp_path: Path) -> None:
+    package = tmp_path / "kising"
+    shutil.copytree(Path(kising.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    version = package / "version.py"
+    version.write_text(version.read_text().replace(__version__, "7.7.7"))
+    body = """
+        from pathlib import Path
+        driver.__version__ = "7.7.7"
+        driver.checkout = lambda: Path(sys.argv[2])
+        executor = join()
+        print(go(10).done)
+        executor.close()
+    """
+    child = drive(cluster, body, str(package))
+    assert (child.returncode, child.stdout, child.stderr) == (0, "10\n", "")
+
+
+@pytest.mark.parametrize(
+    ("variables", "before", "words"),
+    [
+        ({"RAY_AUTH_TOKEN": "f" * 64}, "", "it refused our token; set RAY_AUTH_MODE=token"),
+        ({}, "import ray; ray.__version__ = '2.9.3'", "this is Ray 2.9.3 on Python"),
+    ],
+)
+def test_who_may_not_join_is_told_why(
+    cluster: Nodes, variables: dict[str, str], before: str, words: str
+) -> None:
+    child = drive(
+        cluster,
+        f"""
+        {before}
+        try:
+            join()
+        except ExecutorError as error:
+            print(error)
+        """,
+        **variables,
+    )
+    assert child.stdout.startswith(f"cannot join the Ray cluster at {cluster.address}: ")
+    assert words in child.stdout
+    assert len(child.stdout.splitlines()) == 1
+
+
+SWEEP = {
+    "name": "tiny",
+    "seed": 5,
+    "realizations": 25,
+    "model": {"visible": 6, "hidden": 2},
+    "learner": {"max_iterations": 40, "tolerance": 1e-12, "estimator": "exact"},
+    "axes": {"data.length": [4000, 5000]},
+}
+
+
+def until(condition: Callable[[], object], seconds: float = 90.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
+
+
+def progress(directory: Path) -> Progress | None:
+    return SweepDirectory(directory).read_progress()
+
+
+def finished(directory: Path) -> int:
+    now = progress(directory)
+    return 0 if now is None else now.done
+
+
+IMPATIENT = """
+import sys
+from kising.sweep import driver
+driver._HEAD_SECONDS = 4.0
+from kising.cli import main
+main(sys.argv[1:])
+"""
+
+
+def test_nodes_come_and_go_and_the_head_dies(cluster: Nodes, tmp_path: Path) -> None:
+    """The last of those that share the cluster: nothing of it is left."""
+    reference = run_sweep(SWEEP, out=tmp_path / "reference", in_process=True).runs
+    out, file = tmp_path / "out", tmp_path / "sweep.yaml"
+    file.write_text(json.dumps(SWEEP))
+    arguments = ["run", str(file), "--out", str(out), "--address", cluster.address]
+    driver = cluster.popen(sys.executable, "-c", IMPATIENT, *arguments)
+    until(lambda: finished(out))
+    cluster.join()
+    until(lambda: (now := progress(out)) and now.workers == 4)
+    (host,) = progress(out).nodes
+    lines = list(describe_status(out))
+    assert f"  {host}  4 of 4 cores in use, " in "\n".join(lines), lines
+    assert any(line.startswith("  in flight for ") for line in lines)
+    cluster.kill(1)
+    before = finished(out)
+    until(lambda: finished(out) > before)  # with what the lost node was doing
+    cluster.kill(0)
+    _, said = driver.communicate(timeout=120)
+    assert driver.returncode == 1
+    assert f"kising: Ray at {cluster.address} broke down: its head has not answered for 4 s" in said
+    assert "the same command resumes" in said
+    assert "Traceback" not in said
+    results = run_sweep(SWEEP, out=out, in_process=True)
+    assert 0 < results.outcome.done < len(reference)
+    assert_same_bits(results.runs, reference)
+
+
+def test_a_growing_cluster_is_asked_for_what_the_sweep_needs() -> None:
+    with nodes(RAY_FAKE_CLUSTER="1", AUTOSCALER_UPDATE_INTERVAL_S="1") as cluster:
+        config = cluster.base / "autoscaling.json"
+        config.write_text(json.dumps(autoscaling(cluster.address)))
+        cluster.head(f"--autoscaling-config={config}", cpus=0)
+        cluster.wait(1)
+        child = drive(
+            cluster,
+            """
+            executor = join()
+            while not executor.reach(Need()):
+                time.sleep(0.1)
+            print(executor.slots(Need()), executor.refuse(Need(cpus=64)))
+
+            def observe(snapshot):
+                if snapshot.workers == 2:
+                    stop.ask("two nodes")
+
+            outcome = go(300, cost=300.0, observe=observe)
+            print(outcome.done == len(rows), outcome.interrupted)
+            executor.close()
+            """,
+        )
+    assert (child.returncode, child.stderr) == (0, "")
+    assert child.stdout.splitlines() == ["0 None", "True True"]
+
+
+def autoscaling(address: str) -> dict[str, object]:
+    """An autoscaler of Ray's own that starts nodes on this machine: none at first, two at most."""
+    lists = ("initialization", "setup", "head_setup", "worker_setup", "head_start_ray", "worker_start_ray")
+    return {
+        "cluster_name": "growing",
+        "max_workers": 2,
+        "provider": {"type": "fake_multinode", "gcs_address": address, "launch_multiple": True},
+        "available_node_types": {
+            "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+            "worker": {
+                "resources": {"CPU": 1, "object_store_memory": 80_000_000},
+                "node_config": {},
+                "max_workers": 2,
+            },
+        },
+        "head_node_type": "ray.head.default",
+        "upscaling_speed": 1.0,
+        "idle_timeout_minutes": 5,
+        "auth": {},
+        "docker": {},
+        "file_mounts": {},
+        "cluster_synced_files": [],
+        "file_mounts_sync_continuously": False,
+        "rsync_exclude": [],
+        "rsync_filter": [],
+        **{f"{name}_commands": [] for name in lists},
+    }
