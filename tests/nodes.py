@@ -108,22 +108,34 @@ class Nodes:
             capture_output=True,
         )
 
-    def run(self, *command: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
-        """Run a command as a member of the cluster."""
+    def run(
+        self, *command: str, seconds: float = 120.0, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command as a member of the cluster, not where a kising lies: workers import from there."""
         return subprocess.run(
-            command, env=self.variables, timeout=seconds, capture_output=True, text=True, cwd=self.base
+            command,
+            env={**self.variables, **variables},
+            timeout=seconds,
+            capture_output=True,
+            text=True,
+            cwd=self.base,
         )
 
-    def popen(self, *command: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    @contextmanager
+    def background(self, *command: str) -> Iterator[subprocess.Popen[str]]:
+        """The same, meanwhile; what has not ended by itself is killed."""
+        with subprocess.Popen(
             command,
             env=self.variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.base,
-            start_new_session=True,
-        )
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def close(self) -> None:
         for number in range(len(self._nodes)):

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -47,14 +48,13 @@ CHILD = """
 def drive(cluster: Nodes, body: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a driver of fake runs in a process of its own: Ray reads its token once in the life of a process."""
     script = textwrap.dedent(CHILD) + textwrap.dedent(body)
-    return subprocess.run(
-        [sys.executable, "-c", script, cluster.address, *arguments],
-        env={**cluster.variables, **variables},
-        cwd=cluster.base,  # Ray lets workers import from where the driver is
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return cluster.run(sys.executable, "-c", script, cluster.address, *arguments, **variables)
+
+
+def background(cluster: Nodes, body: str, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """The same, without waiting for its end."""
+    script = textwrap.dedent(CHILD) + textwrap.dedent(body)
+    return cluster.background(sys.executable, "-c", script, cluster.address, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +73,10 @@ def test_unequal_nodes_are_filled_by_cpus_and_memory(cluster: Nodes) -> None:
         """
         executor = join()
         most = {}
-        for name, need in {"cpu": Need(), "pair": Need(cpus=2), "memory": Need(memory=600_000_000)}.items():
+        needs = {"cpu": (25, Need()), "pair": (5, Need(cpus=2)), "memory": (10, Need(memory=600_000_000))}
+        for name, (count, need) in needs.items():
             seen = [0]
-            go(30, cost=10.0, need=need, observe=lambda snapshot: seen.append(snapshot.workers))
+            go(count, cost=10.0, need=need, observe=lambda snapshot: seen.append(snapshot.workers))
             most[name] = executor.slots(need), max(seen)
         print(json.dumps([most, executor.refuse(Need(cpus=3)), executor.cores()]))
         executor.close()
@@ -147,17 +148,79 @@ def test_who_may_not_join_is_told_why(
     assert len(child.stdout.splitlines()) == 1
 
 
+def test_nodes_come_late_and_go(cluster: Nodes, tmp_path: Path) -> None:
+    body = """
+        from pathlib import Path
+        from kising.sweep.directory import SweepDirectory
+        from kising.sweep.journal import Journal
+
+        executor = join()
+        journal = Journal(SweepDirectory(Path(sys.argv[2])))
+
+        def observe(snapshot):
+            journal(snapshot)
+            if (Path(sys.argv[2]) / "enough").exists():
+                stop.ask("enough")
+
+        outcome = go(100_000, cost=0.5, observe=observe)
+        executor.close()
+        ids = [row["run_id"] for row in rows]
+        right = all(row["rmse_J"] == row["realization"] ** 2 and row["status"] == "done" for row in rows)
+        print(right, len(ids) == len(set(ids)) == outcome.done, outcome.lost > 0)
+    """
+    SweepDirectory.create(tmp_path).write_sweep("")
+    with background(cluster, body, str(tmp_path)) as driver:
+        until(lambda: working(tmp_path) == 3)
+        late = cluster.join()
+        until(lambda: working(tmp_path) == 4)
+        (host,) = progress(tmp_path).nodes
+        lines = list(describe_status(tmp_path))
+        assert f"  {host}  4 of 4 cores in use, " in "\n".join(lines), lines
+        assert any(line.startswith("  in flight for ") for line in lines)
+        cluster.kill(late)
+        until(lambda: working(tmp_path) == 3)
+        before = progress(tmp_path).done
+        until(lambda: progress(tmp_path).done > before)
+        (tmp_path / "enough").touch()
+        assert driver.communicate(timeout=60) == ("True True True\n", "")
+
+
 SWEEP = {
     "name": "tiny",
     "seed": 5,
-    "realizations": 25,
+    "realizations": 20,
     "model": {"visible": 6, "hidden": 2},
-    "learner": {"max_iterations": 40, "tolerance": 1e-12, "estimator": "exact"},
-    "axes": {"data.length": [4000, 5000]},
+    "learner": {"max_iterations": 25, "tolerance": 1e-12, "estimator": "exact"},
+    "axes": {"data.length": [3000, 4000]},
 }
+IMPATIENT = """
+import sys
+from kising.sweep import driver
+driver._HEAD_SECONDS = 4.0
+from kising.cli import main
+main(sys.argv[1:])
+"""
 
 
-def until(condition: Callable[[], object], seconds: float = 90.0) -> None:
+def test_a_head_that_dies_leaves_a_directory_that_resumes(cluster: Nodes, tmp_path: Path) -> None:
+    """The last of those that share the cluster: nothing of it is left."""
+    out, file = tmp_path / "out", tmp_path / "sweep.yaml"
+    file.write_text(json.dumps(SWEEP))
+    arguments = ["run", str(file), "--out", str(out), "--address", cluster.address]
+    with cluster.background(sys.executable, "-c", IMPATIENT, *arguments) as driver:
+        until(lambda: (now := progress(out)) and now.done)
+        cluster.kill(0)
+        _, said = driver.communicate(timeout=60)
+    assert driver.returncode == 1
+    assert f"kising: Ray at {cluster.address} broke down: its head has not answered for 4 s" in said
+    assert "the same command resumes" in said
+    assert "Traceback" not in said
+    results = run_sweep(SWEEP, out=out, in_process=True)
+    assert 0 < results.outcome.done < len(results.runs)
+    assert_same_bits(results.runs, run_sweep(SWEEP, out=tmp_path / "local", in_process=True).runs)
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come to that"
@@ -168,46 +231,9 @@ def progress(directory: Path) -> Progress | None:
     return SweepDirectory(directory).read_progress()
 
 
-def finished(directory: Path) -> int:
+def working(directory: Path) -> int:
     now = progress(directory)
-    return 0 if now is None else now.done
-
-
-IMPATIENT = """
-import sys
-from kising.sweep import driver
-driver._HEAD_SECONDS = 4.0
-from kising.cli import main
-main(sys.argv[1:])
-"""
-
-
-def test_nodes_come_and_go_and_the_head_dies(cluster: Nodes, tmp_path: Path) -> None:
-    """The last of those that share the cluster: nothing of it is left."""
-    reference = run_sweep(SWEEP, out=tmp_path / "reference", in_process=True).runs
-    out, file = tmp_path / "out", tmp_path / "sweep.yaml"
-    file.write_text(json.dumps(SWEEP))
-    arguments = ["run", str(file), "--out", str(out), "--address", cluster.address]
-    driver = cluster.popen(sys.executable, "-c", IMPATIENT, *arguments)
-    until(lambda: finished(out))
-    cluster.join()
-    until(lambda: (now := progress(out)) and now.workers == 4)
-    (host,) = progress(out).nodes
-    lines = list(describe_status(out))
-    assert f"  {host}  4 of 4 cores in use, " in "\n".join(lines), lines
-    assert any(line.startswith("  in flight for ") for line in lines)
-    cluster.kill(1)
-    before = finished(out)
-    until(lambda: finished(out) > before)  # with what the lost node was doing
-    cluster.kill(0)
-    _, said = driver.communicate(timeout=120)
-    assert driver.returncode == 1
-    assert f"kising: Ray at {cluster.address} broke down: its head has not answered for 4 s" in said
-    assert "the same command resumes" in said
-    assert "Traceback" not in said
-    results = run_sweep(SWEEP, out=out, in_process=True)
-    assert 0 < results.outcome.done < len(reference)
-    assert_same_bits(results.runs, reference)
+    return 0 if now is None else now.workers
 
 
 def test_a_growing_cluster_is_asked_for_what_the_sweep_needs() -> None:
