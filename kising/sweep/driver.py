@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import pickle
 import queue
-import time
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -31,15 +29,13 @@ from kising.sweep.executor import (
     Started,
     Work,
 )
-from kising.sweep.headwatch import HeadWatch
 from kising.sweep.raysetup import Scratch, Variables, check_answers, checkout, environment, shielded, silenced
 from kising.sweep.raywords import line, reason, why
+from kising.sweep.watch import Watch
 from kising.version import NUMERICS, __version__
 
 _OBJECT_STORE: Final = 80_000_000  # bytes; Ray wants 78,643,200 at least, and rows travel past it
-_NODES_SECONDS: Final = 1.0
 _HEAD_SECONDS: Final = 20.0  # of silence after which a head is taken for dead; Ray ends us after 60
-_GROWTH_SECONDS: Final = 5.0  # between two looks for an autoscaler
 _GROWN: Final = 10_000  # batches that an autoscaling cluster is asked to make room for, at most
 _MOST_EVENTS: Final = 2_000
 _OURS: Final = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_NUM_REDIS_GET_RETRIES")
@@ -54,6 +50,13 @@ class Node(NamedTuple):
     memory: float
 
 
+class Seen(NamedTuple):
+    """A cluster at one moment."""
+
+    nodes: tuple[Node, ...]  # those alive
+    grows: bool  # nodes are started when more are needed: an autoscaler is at work
+
+
 class RayCluster:
     """The Ray that this process is connected to: one that it started, or one that it joined."""
 
@@ -61,15 +64,13 @@ class RayCluster:
         """Use `start` or `join`."""
         self.ray, self.name = ray, name
         self._variables, self._scratch = variables, scratch
-        self._nodes: tuple[float, list[Node]] | None = None
-        self._growth: tuple[float, bool] | None = None
         self._internals = ray._private.worker
         # Ray prints its raylet's complaints about dead workers whatever log_to_driver says; ours to tell.
         self._internals._worker_logs_enabled = False
-        self._head: HeadWatch | None = None
-        if scratch is None:
-            address = ray.get_runtime_context().gcs_address
-            self._head = HeadWatch(partial(check_answers, address))
+        # A Ray of our own stays as it is: one look is enough.
+        self._own = _look(ray) if scratch is not None else None
+        address = ray.get_runtime_context().gcs_address
+        self._head = None if scratch is not None else Watch(partial(_look_again, ray, address))
 
     @classmethod
     def start(cls, cpus: int | None = None) -> RayCluster:
@@ -121,24 +122,12 @@ class RayCluster:
             raise
         return cls(ray, f"Ray at {address}", variables, None)
 
-    def nodes(self) -> list[Node]:
-        """Return the nodes alive, as of a moment ago."""
-        now = time.monotonic()
-        # A Ray of our own stays as it is, and asked after its death it would not answer; nor would a dead head.
-        lasting = math.inf if self._head is None or not self._head.answers else _NODES_SECONDS
-        if self._nodes is None or now - self._nodes[0] > lasting:
-            alive = [node for node in self.ray.nodes() if node["Alive"]]
-            self._nodes = now, [_node(node["NodeManagerHostname"], node["Resources"]) for node in alive]
-        return self._nodes[1]
-
-    def grows(self) -> bool:
-        """Whether nodes are started when more are needed: an autoscaler is at work."""
-        if self._head is None:
-            return False
-        now = time.monotonic()
-        if self._growth is None or (not self._growth[1] and now - self._growth[0] > _GROWTH_SECONDS):
-            self._growth = now, self._head.answers and _autoscales()
-        return self._growth[1]
+    @property
+    def seen(self) -> Seen:
+        """The cluster as it was a moment ago."""
+        seen = self._head.latest if self._head is not None else self._own
+        assert seen is not None
+        return seen
 
     def check(self) -> None:
         """Raise ExecutorError if nothing can run here any more."""
@@ -152,7 +141,7 @@ class RayCluster:
             raise ExecutorError(f"Ray broke down: its process {min(dead)} has ended; {_RESUME}")
 
     def peek(self, stream: Any) -> tuple[Any, bool]:
-        """The next item of a stream, which need not be there yet, and whether it is, or the stream is at its end."""
+        """Return the next item of a stream, there or not yet, and whether asking for it would not wait."""
         ahead: tuple[Any, bool] = self._internals.global_worker.core_worker.peek_object_ref_stream(
             stream._generator_ref
         )
@@ -189,25 +178,25 @@ class RayExecutor:
         """Return how many batches fit the nodes that are there."""
         return sum(
             int(min(node.cpus // need.cpus, node.memory // need.memory if need.memory else node.cpus))
-            for node in self._cluster.nodes()
+            for node in self._cluster.seen.nodes
         )
 
     def reach(self, need: Need) -> int:
         """Return `slots`, and more than enough where an autoscaler answers to what waits in the queue."""
-        return _GROWN if self._cluster.grows() else self.slots(need)
+        return _GROWN if self._cluster.seen.grows else self.slots(need)
 
     def cores(self) -> Mapping[str, float]:
         """Return the cpus of each host."""
         cores: Counter[str] = Counter()
-        for node in self._cluster.nodes():
+        for node in self._cluster.seen.nodes:
             cores[node.host] += int(node.cpus)
         return cores
 
     def refuse(self, need: Need) -> str | None:
         """Refuse what no single node can give: Ray would let it wait for ever, and say nothing."""
-        if self._cluster.grows():  # what it may grow to is known to its autoscaler alone
+        if self._cluster.seen.grows:  # what it may grow to is known to its autoscaler alone
             return None
-        nodes = self._cluster.nodes()
+        nodes = self._cluster.seen.nodes
         cpus = max((node.cpus for node in nodes), default=0.0)
         memory = max((node.memory for node in nodes), default=0.0)
         if need.cpus > cpus:
@@ -312,6 +301,17 @@ def _luggage() -> dict[str, object] | None:
     """What workers need that is not installed on their hosts: set once, for each other one costs new workers."""
     package = checkout()
     return None if package is None else {"py_modules": [str(package)], "excludes": ["**/__pycache__/"]}
+
+
+def _look_again(ray: Any, address: str) -> Seen:
+    check_answers(address)
+    return _look(ray)._replace(grows=_autoscales())
+
+
+def _look(ray: Any) -> Seen:
+    # Not ray.nodes(), which would start a Ray where none is left.
+    alive = [node for node in ray._private.state.state.node_table() if node["Alive"]]
+    return Seen(tuple(_node(node["NodeManagerHostname"], node["Resources"]) for node in alive), grows=False)
 
 
 def _node(host: str, resources: Mapping[str, float]) -> Node:

@@ -364,7 +364,7 @@ def test_slots_follow_cpus_and_memory(cluster: RayCluster) -> None:
     executor = RayExecutor(works.work, cluster)
     assert executor.slots(Need()) == 2
     assert executor.slots(Need(cpus=2)) == 1
-    memory = int(cluster.nodes()[0].memory)
+    memory = int(cluster.seen.nodes[0].memory)
     assert executor.slots(Need(memory=memory)) == 1
     assert executor.slots(Need(memory=memory // 2)) == 2
 
