@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import works
-
-WORKS = str(Path(works.__file__).parent)
+WORKS = str(Path(__file__).parent / "sweep")
 TOKEN = "0123456789abcdef" * 4
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 KISING = [sys.executable, "-m", "kising.cli"]
