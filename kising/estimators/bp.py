@@ -21,15 +21,15 @@ from kising.estimators import odds
 from kising.estimators.block import Block, Estimate, empty_estimate
 from kising.estimators.edges import Edges, edges_of
 from kising.estimators.lanes import (
-    CHANGE,
-    LANES,
+    ITERATION,
+    SETTLED,
+    SLOT,
     Scratch,
     Tile,
-    close_ranks,
-    move,
+    begin,
     new_scratch,
     new_tile,
-    refill,
+    retire,
     set_damping,
     stage,
     sweep,
@@ -38,19 +38,19 @@ from kising.estimators.response import (
     Response,
     bethe_row,
     closed_row,
-    lane_sum,
     magnetisations,
     new_response,
     susceptibility,
 )
 from kising.jit import kernel
 from kising.model import Array, Couplings
+from kising.vectors import load, magnitude, store, where_above
 
 # tanh 3 leaves 1 - t² = 0.01: magnetisations still tell such a bond from an infinite one in all but the last
 # four digits.
 STRONGEST_LANE_COUPLING = 3.0
 # A product of norms has at most this logarithm.
-SAFE_EXPONENT = 600.0
+SAFE_EXPONENT = {"float64": 600.0, "float32": 60.0}
 
 
 def estimate(
@@ -62,26 +62,32 @@ def estimate(
     tolerance: float,
     damping: float,
     max_iterations: int,
+    precision: str,
 ) -> None:
-    """Fill `out` with the BP averages of the block's slices; a negative `damping` is the adaptive one."""
+    """Fill `out` with the BP averages of the block's slices; a negative `damping` is the adaptive one.
+
+    `precision` float32 is left for float64 where the couplings could drive a product out of its range.
+    """
     way, correct = corr.CODES[correlations]
     largest = _largest_exponent(couplings)
-    if way == corr.ITERATED or np.abs(couplings.K).max() > STRONGEST_LANE_COUPLING or largest > SAFE_EXPONENT:
+    if largest > SAFE_EXPONENT[precision]:
+        precision = "float64"
+    strong = np.abs(couplings.K).max() > STRONGEST_LANE_COUPLING or largest > SAFE_EXPONENT["float64"]
+    if way == corr.ITERATED or strong:
         odds.estimate(
             couplings, block, out, way=way, correct=correct,
             tolerance=tolerance, damping=damping, max_iterations=max_iterations,
         )  # fmt: skip
         return
-    dtype = np.float64
     K = couplings.K
     nv, nh = K.shape
-    edges = edges_of(K, dtype)
+    edges = edges_of(K, precision)
     n = len(edges.t)
-    staged, active, done = (new_tile(n, nv, nh, dtype) for n in (nv, n, n))
+    staged, active, done = (new_tile(n, nv, nh, precision) for n in (nv, n, n))
     _propagate_slices(
-        np.exp(block.theta), np.exp(block.g), edges, tolerance, damping, max_iterations,
-        way, correct, max(1, int(SAFE_EXPONENT / largest)), np.sum(np.log(np.cosh(K))),
-        staged, active, done, new_scratch(nh, dtype), new_response(n, nv, nh, dtype, way), out,
+        block.theta, block.g, edges, tolerance, damping, max_iterations,
+        way, correct, max(1, int(SAFE_EXPONENT[precision] / largest)), np.sum(np.log(np.cosh(K))),
+        staged, active, done, new_scratch(nh, precision), new_response(n, nv, nh, precision, way), out,
     )  # fmt: skip
     failed = np.flatnonzero(~np.isfinite(out.log_z))
     if len(failed):
@@ -104,8 +110,8 @@ def _largest_exponent(couplings: Couplings) -> float:
 
 @kernel
 def _propagate_slices(
-    e_theta: Array,
-    e_g: Array,
+    theta: Array,
+    g: Array,
     edges: Edges,
     tolerance: float,
     damping: float,
@@ -122,54 +128,45 @@ def _propagate_slices(
     out: Estimate,
 ) -> None:
     """Iterate every slice of a block to its end: see `lanes` for the tiles."""
-    n_slices = e_theta.shape[0]
-    lanes = active.mu.shape[1]
-    slot, iteration, settled, row = active.slot, active.iteration, active.settled, scratch.row
-    here, there = np.empty(lanes, np.int64), np.empty(lanes, np.int64)
-    enough = tolerance * max(edges.t.shape[0], 1)
-    alive, n_staged, next_staged, n_done, next_slice = 0, 0, 0, 0, 0
+    start, hidden, weight = edges.start, edges.hidden, edges.t
+    n_slices, lanes = theta.shape[0], active.state.shape[1]
+    slot, iteration, settled = active.state[SLOT], active.state[ITERATION], active.state[SETTLED]
+    change = scratch.rows[scratch.change]
+    enough = tolerance * max(weight.shape[0], 1)
+    # Of the type of n_slices: a plain 0 would be compiled for as a constant, and then once more.
+    none = n_slices - n_slices
+    alive, n_staged, next_staged, n_done, next_slice = none, none, none, none, none
     while True:
-        while alive < lanes and (next_staged < n_staged or next_slice < n_slices):
+        for lane in range(lanes):
+            if slot[lane] >= 0:
+                continue
             if next_staged == n_staged:
-                n_staged = stage(next_slice, e_theta, e_g, edges, staged, scratch)
+                if next_slice == n_slices:
+                    break
+                n_staged = stage(next_slice, theta, g, start, hidden, weight, staged, scratch)
                 next_slice += n_staged
-                next_staged = 0
-            count = 0
-            for lane in range(lanes):
-                if slot[lane] < 0 and next_staged < n_staged:
-                    here[count] = next_staged
-                    there[count] = lane
-                    count += 1
-                    next_staged += 1
-            refill(count, edges, staged, here, active, there)
-            alive += count
+                next_staged = none
+            begin(next_staged, staged, lane, active, start)
+            next_staged += 1
+            alive += 1
         if alive == 0:
             break
-        if alive < lanes:
-            lanes = close_ranks(lanes, alive, active, here, there)
-        set_damping(lanes, damping, max_iterations, active, scratch)
-        sweep(lanes, edges, active, scratch)
-        count = 0
+        damped = set_damping(damping, max_iterations, active, scratch)
+        sweep(damped, start, hidden, weight, active, scratch)
         for lane in range(lanes):
             if slot[lane] < 0:
                 continue
             iteration[lane] += 1
-            settled[lane] = row[CHANGE, lane] < enough
+            settled[lane] = change[lane] < enough
             if settled[lane] or iteration[lane] >= max_iterations:
-                here[count] = lane
-                there[count] = n_done + count
-                count += 1
-            if n_done + count == LANES:
-                move(count, active, here, done, there)
-                alive -= count
-                count = 0
-                _conclude(LANES, way, correct, factors, log_cosh, edges, done, scratch, space, out)
-                n_done = 0
-        move(count, active, here, done, there)
-        alive -= count
-        n_done += count
-    if n_done > 0:
-        _conclude(n_done, way, correct, factors, log_cosh, edges, done, scratch, space, out)
+                retire(lane, active, n_done, done)
+                alive -= 1
+                n_done += 1
+            # The last tile is concluded with what it holds.
+            if n_done == lanes or (alive == 0 and next_slice == n_slices and next_staged == n_staged):
+                _conclude(n_done, way, correct, factors, log_cosh, edges, done, scratch, space, out)
+                n_done = none
+    _add_up(space, out)
 
 
 @kernel
@@ -185,55 +182,67 @@ def _conclude(
     space: Response,
     out: Estimate,
 ) -> None:
-    """The moments of the first `n_done` lanes, into the places of their slices."""
-    magnetisations(factors, edges, tile, scratch, space)
-    M, mu, slot, counts, sound = space.M, tile.mu, tile.slot, space.counts, space.sound
-    log_z, pair, line = space.log_z, space.pair, space.line
-    start, hidden = edges.start, edges.hidden
-    r, B, root, inverse = space.r, space.B, space.root, space.inverse
-    all_m, all_mu, all_pair, pair_sum, pair_abs, all_log_z, converged, iterations, corrected = out
-    nv, lanes = M.shape
-    nh = mu.shape[0]
-    one, nothing = M.dtype.type(1), M.dtype.type(0)
-    for lane in range(lanes):
-        log_z[lane] -= log_cosh
-        counts[lane] = lane < n_done and np.isfinite(log_z[lane])
+    """The moments of the first `n_done` lanes, into the places of their slices and into the sums."""
+    start, hidden, weight = edges.start, edges.hidden, edges.t
+    rows, pair, slot = space.rows, space.pair, tile.state[SLOT]
+    nv, nh = out.pair_sum.shape
+    magnetisations(factors, start, hidden, weight, tile, scratch, space)
+    store(rows, space.counts, 0.0)
     for lane in range(n_done):
         t = slot[lane]
-        all_log_z[t] = log_z[lane]
-        converged[t] = tile.settled[lane]
-        iterations[t] = tile.iteration[lane]
+        out.log_z[t] = space.log_z[lane] - log_cosh
+        out.converged[t] = tile.state[SETTLED, lane] == 1
+        out.iterations[t] = tile.state[ITERATION, lane]
+        rows[space.counts, lane] = 1.0 if np.isfinite(out.log_z[t]) else 0.0
         for i in range(nv):
-            all_m[t, i] = M[i, lane]
+            out.m[t, i] = rows[space.M + i, lane]
         for a in range(nh):
-            all_mu[t, a] = mu[a, lane]
+            out.mu[t, a] = tile.rows[tile.mu + a, lane]
+    store(rows, space.sound, 0.0)
     if way == corr.CLOSED:
         susceptibility(edges, tile, space)
-    else:
-        sound[:] = False
-    unsound = not np.all(sound[:n_done])
-    total, replaced, terms = 0, 1, 2
-    line[:] = nothing
+    unsound = False
+    for lane in range(n_done):
+        unsound = unsound or rows[space.sound, lane] == 0.0
+    keep = out.pair.shape[0] == out.m.shape[0]
+    sound, counts, total = load(rows, space.sound), load(rows, space.counts), load(rows, space.total)
+    replaced = counts - counts
     for i in range(nv):
         if way == corr.CLOSED:
-            closed_row(i, start, hidden, mu, M, r, B, root, inverse, pair)
+            closed_row(i, start, hidden, tile, space)
         if unsound:
-            bethe_row(i, edges, tile, space, ~sound)
+            bethe_row(i, start, hidden, weight, tile, space)
+        M = load(rows, space.M + i)
         for b in range(nh):
-            for lane in range(lanes):
-                value = pair[b, lane]
-                impossible = correct and abs(value) > one
-                value = M[i, lane] * mu[b, lane] if impossible else value
-                pair[b, lane] = value
-                value = value if counts[lane] else nothing
-                line[terms, lane] = value
-                line[total, lane] += abs(value)
-                line[replaced, lane] += one if impossible else nothing
-            pair_sum[i, b] += lane_sum(line[terms])
-        if all_pair.shape[0] == all_m.shape[0]:
+            value = load(rows, pair + b)
+            if unsound:
+                value = where_above(sound, 0.0, value, load(rows, space.belief + b))
+            if correct:
+                size = magnitude(value)
+                replaced += where_above(size, 1.0, counts, 0.0)
+                value = where_above(size, 1.0, M * load(tile.rows, tile.mu + b), value)
+            if keep:
+                store(rows, pair + b, value)
+            value = where_above(counts, 0.0, value, 0.0)
+            total += magnitude(value)
+            place = space.pair_sum + i * nh + b
+            store(rows, place, load(rows, place) + value)
+        if keep:
             for lane in range(n_done):
                 for b in range(nh):
-                    all_pair[slot[lane], i, b] = pair[b, lane]
+                    out.pair[slot[lane], i, b] = rows[pair + b, lane]
+    store(rows, space.total, total)
+    store(rows, space.replaced, replaced)
     for lane in range(n_done):
-        corrected[slot[lane]] = int(line[replaced, lane])
-    pair_abs[0] += lane_sum(line[total])
+        out.corrected[slot[lane]] = int(rows[space.replaced, lane])
+
+
+@kernel
+def _add_up(space: Response, out: Estimate) -> None:
+    """The sums of all lanes, in the order of the lanes."""
+    nv, nh = out.pair_sum.shape
+    for lane in range(space.rows.shape[1]):
+        out.pair_abs[0] += space.rows[space.total, lane]
+        for i in range(nv):
+            for b in range(nh):
+                out.pair_sum[i, b] += space.rows[space.pair_sum + i * nh + b, lane]

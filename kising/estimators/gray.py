@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.estimators.block import Block, Estimate
-from kising.estimators.lanes import LANES
-from kising.estimators.response import lane_sum
+from kising.vectors import width_of
+LANES = 64
+
 from kising.jit import kernel
 from kising.model import Array
 
@@ -199,3 +200,7 @@ def _conclude(first: int, count: int, sums: Sums, out: Estimate) -> None:
                 for lane in range(count):
                     pair[first + lane, i, b] = with_both[i, b, lane]
     pair_abs[0] += lane_sum(line[0])
+
+@kernel
+def lane_sum(x: Array) -> float:
+    return x.sum()

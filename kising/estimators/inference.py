@@ -18,6 +18,7 @@ from kising.model import Array, Couplings, Recording, Spins, as_couplings, as_sp
 
 ESTIMATORS = ("exact", "bp", "tap", "mean-field")
 CORRELATIONS = tuple(CODES)
+PRECISIONS = ("float64", "float32")
 Out = TypeVar("Out")
 
 
@@ -95,10 +96,13 @@ class EStep:
     """
     max_iterations: int = 200
     """iterations after which a slice counts as not converged"""
+    precision: str = "float64"
+    """for bp: float64 | float32, of the messages; all sums are float64"""
 
     def __post_init__(self) -> None:
         _one_of("estimator", self.estimator, ESTIMATORS)
         _one_of("correlations", self.correlations, CORRELATIONS)
+        _one_of("precision", self.precision, PRECISIONS)
         if not self.tolerance >= 0:
             raise ValueError(f"tolerance={self.tolerance}: must be 0 or more")
         if self.damping is not None and not 0 <= self.damping < 1:
@@ -338,6 +342,7 @@ def _fill(couplings: Couplings, block: Block, out: Estimate, estep: EStep) -> No
                 tolerance=estep.tolerance,
                 damping=damping,
                 max_iterations=cap,
+                precision=estep.precision,
             )
         case "tap":
             tap.estimate(

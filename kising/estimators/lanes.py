@@ -8,11 +8,10 @@ t = tanh K_ia) and MU_a the full magnetisation of σ_a, the cavity value is μ_a
     m_i^a ← (M_i d - t u)/(d - M_i t u)                                          one division a bond
     H±_a = e^{±g_a} Π_i (1 ∓ t m)                                                MU_a = (H₊-H₋)/(H₊+H₋)
 
-Arrays are [bond or spin, lane], the lane innermost: every loop over lanes is plain arithmetic on neighbours in
-memory, which compilers turn into vector instructions without changing a bit. A lane's numbers depend on its
-own slice alone. Slices settle after very different numbers of iterations, so there are three tiles: a settled
-lane of `active` moves to `done`, the next slice of `staged` takes its place, and what follows the messages
-(`response`) is computed whenever `done` is full.
+A tile holds as many slices as a vector has lanes; its arrays are [bond or spin, lane]. A lane's numbers depend
+on its own slice alone. Slices settle after very different numbers of iterations, so there are three tiles: a
+settled lane of `active` moves to `done`, the next slice of `staged` takes its place, and what follows the
+messages (`response`) is computed whenever `done` is full.
 """
 
 from typing import NamedTuple
@@ -20,279 +19,217 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kising.estimators.edges import Edges, Indices
+from kising.estimators.edges import Indices
 from kising.estimators.numerics import damping_at
-from kising.jit import kernel
+from kising.jit import inlined, kernel
 from kising.model import Array
+from kising.vectors import Vector, exp, fma, fms, fnma, load, sections, store, width_of
 
-# The lanes of a tile; a multiple of what a vector register holds.
-LANES = 64
-# Lanes are laid off by so many when slices run out.
-GROUP = 16
-# Rows of Scratch.row.
-UP, DOWN, CHANGE, NEW, OLD = 0, 1, 2, 3, 4
+# Rows of Tile.state.
+SLOT, ITERATION, SETTLED = 0, 1, 2
 
 
 class Tile(NamedTuple):
-    """Slices side by side, one a lane."""
+    """Slices side by side, one a lane. All numbers lie in one array: what is named below is the first of their
+    rows in it.
+    """
 
-    m: Array
-    """m_i^a, (E, lanes)"""
-    up: Array
-    """e^{θ_i}, (Nv, lanes)"""
-    down: Array
-    """e^{-θ_i}, (Nv, lanes)"""
-    hidden_up: Array
-    """e^{g_a}, (Nh, lanes)"""
-    hidden_down: Array
-    """e^{-g_a}, (Nh, lanes)"""
-    mu: Array
-    """MU_a, (Nh, lanes)"""
-    norm: Array
-    """H₊ + H₋ of each σ_a, (Nh, lanes)"""
-    slot: npt.NDArray[np.int64]
-    """the slice in each lane, -1 where there is none, (lanes,)"""
-    iteration: npt.NDArray[np.int64]
-    """how many iterations it has had, (lanes,)"""
-    settled: npt.NDArray[np.bool_]
-    """whether they were enough, (lanes,)"""
+    rows: Array
+    """(n, lanes)"""
+    state: npt.NDArray[np.int64]
+    """SLOT: the slice in each lane, -1 where there is none; ITERATION: how many it has had; SETTLED: 1 if they were
+    enough, (3, lanes)
+    """
+    m: int
+    """m_i^a, E rows; in `staged` tanh θ_i, with which all messages of a visible spin begin, Nv rows"""
+    up: int
+    """e^{θ_i}, Nv"""
+    down: int
+    """e^{-θ_i}, Nv"""
+    hidden_up: int
+    """e^{g_a}, Nh"""
+    hidden_down: int
+    """e^{-g_a}, Nh"""
+    mu: int
+    """MU_a, Nh"""
+    norm: int
+    """H₊ + H₋ of each σ_a, Nh"""
 
 
 class Scratch(NamedTuple):
-    """Room for one sweep. What is used together lies in one array: compilers check before every loop over
-    lanes that arrays do not overlap, and with too many of them they do not vectorise.
-    """
+    """Room for one sweep, laid out like a tile."""
 
-    row: Array
-    """UP, DOWN: P±_i, later M_i; CHANGE: that of the messages; NEW, OLD: their shares in the next, (5, lanes)"""
-    bond: Array
-    """t u and d of bond k of a visible spin, (Nh, 2, lanes)"""
-    product: Array
-    """Π_i (1 + t m) and Π_i (1 - t m) of σ_a, (Nh, 2, lanes)"""
+    rows: Array
+    change: int
+    """the summed square change of the messages, 1"""
+    share: int
+    """that of the new message in the next one, 1"""
+    bond: int
+    """t u and d of bond k of a visible spin, 2 Nh"""
+    product: int
+    """Π_i (1 + t m) and Π_i (1 - t m) of σ_a, 2 Nh"""
 
 
-def new_tile(n_edges: int, nv: int, nh: int, dtype: npt.DTypeLike) -> Tile:
-    """A tile of empty lanes, which are finite: fields and messages vanish."""
-    return Tile(
-        m=np.zeros((n_edges, LANES), dtype),
-        up=np.ones((nv, LANES), dtype),
-        down=np.ones((nv, LANES), dtype),
-        hidden_up=np.ones((nh, LANES), dtype),
-        hidden_down=np.ones((nh, LANES), dtype),
-        mu=np.zeros((nh, LANES), dtype),
-        norm=np.ones((nh, LANES), dtype),
-        slot=np.full(LANES, -1),
-        iteration=np.zeros(LANES, np.int64),
-        settled=np.zeros(LANES, np.bool_),
-    )
+def new_tile(n_messages: int, nv: int, nh: int, dtype: npt.DTypeLike) -> Tile:
+    """A tile of empty lanes."""
+    numbers, starts = sections((n_messages, nv, nv, nh, nh, nh, nh), dtype)
+    state = np.zeros((3, width_of(dtype)), np.int64)
+    state[SLOT] = -1
+    # A field of zero keeps an empty lane finite.
+    numbers[starts[1] :] = 1
+    return Tile(numbers, state, *starts)
 
 
 def new_scratch(nh: int, dtype: npt.DTypeLike) -> Scratch:
     """Room for one sweep over a tile."""
-    return Scratch(
-        row=np.zeros((5, LANES), dtype),
-        bond=np.zeros((nh, 2, LANES), dtype),
-        product=np.zeros((nh, 2, LANES), dtype),
-    )
+    numbers, starts = sections((1, 1, 2 * nh, 2 * nh), dtype)
+    return Scratch(numbers, *starts)
 
 
 @kernel
-def stage(first: int, e_theta: Array, e_g: Array, edges: Edges, tile: Tile, scratch: Scratch) -> int:
-    """Put the slices from `first` on into `tile`, messages at m_i^a = tanh θ_i; returns how many there were.
-
-    `e_theta` and `e_g` are e^θ (B, Nv) and e^g (B, Nh). The messages are left to `refill`: of a visible spin
-    all start alike, in tile.m[i].
-    """
-    m, up, down, hidden_up, hidden_down = tile.m, tile.up, tile.down, tile.hidden_up, tile.hidden_down
-    slot, product = tile.slot, scratch.product
-    start, hidden, weight = edges.start, edges.hidden, edges.t
-    nv, lanes = up.shape
-    nh = hidden_up.shape[0]
-    one = up.dtype.type(1)
-    count = min(lanes, e_theta.shape[0] - first)
-    for lane in range(count):
-        slot[lane] = first + lane
+def stage(
+    first: int, theta: Array, g: Array, start: Indices, hidden: Indices, weight: Array, tile: Tile, scratch: Scratch
+) -> int:
+    """Put the slices from `first` on into `tile`; returns how many there were. θ is (B, Nv) and g (B, Nh)."""
+    rows, product = tile.rows, scratch.product
+    nv, nh = theta.shape[1], g.shape[1]
+    lanes = rows.shape[1]
+    count = min(lanes, theta.shape[0] - first)
+    for lane in range(lanes):
+        here = lane < count
+        tile.state[SLOT, lane] = first + lane if here else -1
         for i in range(nv):
-            up[i, lane] = e_theta[first + lane, i]
+            rows[tile.up + i, lane] = theta[first + lane, i] if here else 0.0
         for a in range(nh):
-            hidden_up[a, lane] = e_g[first + lane, a]
+            rows[tile.hidden_up + a, lane] = g[first + lane, a] if here else 0.0
     for a in range(nh):
-        for lane in range(lanes):
-            hidden_down[a, lane] = one / hidden_up[a, lane]
-    product[:] = one
+        e_g = exp(load(rows, tile.hidden_up + a))
+        store(rows, tile.hidden_up + a, e_g)
+        store(rows, tile.hidden_down + a, 1.0 / e_g)
+        store(scratch.rows, product + 2 * a, 1.0)
+        store(scratch.rows, product + 2 * a + 1, 1.0)
     for i in range(nv):
-        for lane in range(lanes):
-            down[i, lane] = one / up[i, lane]
-            m[i, lane] = (up[i, lane] - down[i, lane]) / (up[i, lane] + down[i, lane])
+        plus = exp(load(rows, tile.up + i))
+        minus = 1.0 / plus
+        m = (plus - minus) / (plus + minus)
+        store(rows, tile.up + i, plus)
+        store(rows, tile.down + i, minus)
+        store(rows, tile.m + i, m)
         for e in range(start[i], start[i + 1]):
-            a, t = hidden[e], weight[e]
-            for lane in range(lanes):
-                x = t * m[i, lane]
-                product[a, 0, lane] *= one + x
-                product[a, 1, lane] *= one - x
-    magnetise(lanes, tile, scratch)
+            multiply(product + 2 * hidden[e], weight[e], m, scratch.rows)
+    magnetise(nh, tile, scratch)
     return count
 
 
+@inlined
+def multiply(place: int, t: float, m: Vector, rows: Array) -> None:
+    """Let a bond enter the products of its hidden spin."""
+    store(rows, place, load(rows, place) * fma(m, t, 1.0))
+    store(rows, place + 1, load(rows, place + 1) * fnma(m, t, 1.0))
+
+
+@inlined
+def copy(n: int, source: Array, first: int, lane: int, target: Array, place: int, to: int) -> None:
+    """Take n numbers of a lane to another."""
+    for k in range(n):
+        target[place + k, to] = source[first + k, lane]
+
+
 @kernel
-def refill(count: int, edges: Edges, source: Tile, here: Indices, tile: Tile, there: Indices) -> None:
-    """Let the staged slices of the first `count` lanes in `here` begin in the active tile's lanes `there`."""
-    start, m, first = edges.start, tile.m, source.m
-    _move_fields(count, source, here, tile, there)
-    for i in range(start.shape[0] - 1):
+def begin(here: int, staged: Tile, there: int, tile: Tile, start: Indices) -> None:
+    """Let the staged slice in lane `here` begin in lane `there` of the active tile."""
+    nv = start.shape[0] - 1
+    for i in range(nv):
+        m = staged.rows[staged.m + i, here]
         for e in range(start[i], start[i + 1]):
-            for k in range(count):
-                m[e, there[k]] = first[i, here[k]]
-    for k in range(count):
-        tile.iteration[there[k]] = 0
+            tile.rows[tile.m + e, there] = m
+    # All but the norm, which every sweep writes before it is read.
+    copy(tile.norm - tile.up, staged.rows, staged.up, here, tile.rows, tile.up, there)
+    tile.state[SLOT, there] = staged.state[SLOT, here]
+    tile.state[ITERATION, there] = 0
 
 
 @kernel
-def move(count: int, source: Tile, here: Indices, tile: Tile, there: Indices) -> None:
-    """Take slices with their messages from the first `count` lanes in `here` to those in `there`.
-
-    All at once, row by row: a row of lanes is a few lines of cache, of which each slice alone would use a word.
-    """
-    _move_fields(count, source, here, tile, there)
-    _move_rows(count, source.m, here, tile.m, there)
-    for k in range(count):
-        tile.iteration[there[k]] = source.iteration[here[k]]
-        tile.settled[there[k]] = source.settled[here[k]]
-        source.slot[here[k]] = -1
+def retire(here: int, tile: Tile, there: int, done: Tile) -> None:
+    """Take the slice in lane `here` of the active tile, with its messages, to lane `there` of `done`."""
+    copy(tile.hidden_up, tile.rows, 0, here, done.rows, 0, there)
+    copy(tile.rows.shape[0] - tile.mu, tile.rows, tile.mu, here, done.rows, done.mu, there)
+    for k in range(3):
+        done.state[k, there] = tile.state[k, here]
+    tile.state[SLOT, here] = -1
 
 
-@kernel
-def _move_fields(count: int, source: Tile, here: Indices, tile: Tile, there: Indices) -> None:
-    _move_rows(count, source.up, here, tile.up, there)
-    _move_rows(count, source.down, here, tile.down, there)
-    _move_rows(count, source.hidden_up, here, tile.hidden_up, there)
-    _move_rows(count, source.hidden_down, here, tile.hidden_down, there)
-    _move_rows(count, source.mu, here, tile.mu, there)
-    _move_rows(count, source.norm, here, tile.norm, there)
-    for k in range(count):
-        tile.slot[there[k]] = source.slot[here[k]]
-
-
-@kernel
-def _move_rows(count: int, source: Array, here: Indices, tile: Array, there: Indices) -> None:
-    for row in range(tile.shape[0]):
-        for k in range(count):
-            tile[row, there[k]] = source[row, here[k]]
-
-
-@kernel
-def magnetise(lanes: int, tile: Tile, scratch: Scratch) -> None:
+@inlined
+def magnetise(nh: int, tile: Tile, scratch: Scratch) -> None:
     """MU_a from the products of 1 ± t m."""
-    hidden_up, hidden_down, mu, norm = tile.hidden_up, tile.hidden_down, tile.mu, tile.norm
-    product = scratch.product
-    for a in range(mu.shape[0]):
-        for lane in range(lanes):
-            up = hidden_up[a, lane] * product[a, 1, lane]
-            down = hidden_down[a, lane] * product[a, 0, lane]
-            mu[a, lane] = (up - down) / (up + down)
-            norm[a, lane] = up + down
+    rows, product = tile.rows, scratch.product
+    for a in range(nh):
+        up = load(rows, tile.hidden_up + a) * load(scratch.rows, product + 2 * a + 1)
+        down = load(rows, tile.hidden_down + a) * load(scratch.rows, product + 2 * a)
+        store(rows, tile.mu + a, (up - down) / (up + down))
+        store(rows, tile.norm + a, up + down)
 
 
-@kernel
+@inlined
 def visible_products(
-    i: int,
-    lanes: int,
-    start: Indices,
-    hidden: Indices,
-    weight: Array,
-    m: Array,
-    mu: Array,
-    up: Array,
-    down: Array,
-    row: Array,
-    bond: Array,
-) -> None:
-    """P±_i into the rows UP and DOWN; t u and d of the bonds of visible spin i into `bond`."""
-    one = mu.dtype.type(1)
-    first = start[i]
-    # Never so; but thus the compiler knows how far apart rows are, and that they do not overlap.
-    if row.shape[1] != LANES or bond.shape[2] != LANES:
-        return
-    for lane in range(lanes):
-        row[UP, lane] = up[i, lane]
-        row[DOWN, lane] = down[i, lane]
-    for k in range(start[i + 1] - first):
-        e = first + k
-        a, t = hidden[e], weight[e]
-        for lane in range(lanes):
-            x = t * m[e, lane]
-            tu = t * (mu[a, lane] - x)
-            d = one - mu[a, lane] * x
-            row[UP, lane] *= d + tu
-            row[DOWN, lane] *= d - tu
-            bond[k, 0, lane] = tu
-            bond[k, 1, lane] = d
+    i: int, start: Indices, hidden: Indices, weight: Array, tile: Tile, scratch: Scratch
+) -> tuple[Vector, Vector]:
+    """P₊ and P₋ of visible spin i; t u and d of its bonds go into scratch.bond."""
+    rows = tile.rows
+    up, down = load(rows, tile.up + i), load(rows, tile.down + i)
+    place = scratch.bond
+    for e in range(start[i], start[i + 1]):
+        t, mu = weight[e], load(rows, tile.mu + hidden[e])
+        x = t * load(rows, tile.m + e)
+        tu = t * (mu - x)
+        d = fnma(mu, x, 1.0)
+        up *= d + tu
+        down *= d - tu
+        store(scratch.rows, place, tu)
+        store(scratch.rows, place + 1, d)
+        place += 2
+    return up, down
 
 
 @kernel
-def sweep(lanes: int, edges: Edges, tile: Tile, scratch: Scratch) -> None:
-    """One iteration of the first `lanes` lanes, with their damping in the rows NEW and OLD.
+def sweep(damped: bool, start: Indices, hidden: Indices, weight: Array, tile: Tile, scratch: Scratch) -> None:
+    """One iteration of all lanes; where `damped`, scratch.share says how much of the new messages is taken.
 
-    The summed square change of m_i^a, as if undamped, goes to the row CHANGE.
+    The summed square change of m_i^a, as if undamped, goes to scratch.change.
     """
-    m, up, down, mu = tile.m, tile.up, tile.down, tile.mu
-    row, bond, product = scratch
-    start, hidden, weight = edges.start, edges.hidden, edges.t
-    one, nothing = mu.dtype.type(1), mu.dtype.type(0)
-    # As in `visible_products`.
-    if row.shape[1] != LANES or bond.shape[2] != LANES or product.shape[2] != LANES:
-        return
+    rows, room = tile.rows, scratch.rows
+    nh = tile.norm - tile.mu
+    share = load(room, scratch.share)
+    kept = 1.0 - share
+    store(room, scratch.change, 0.0)
+    change = load(room, scratch.change)
+    for k in range(2 * nh):
+        store(room, scratch.product + k, 1.0)
+    for i in range(start.shape[0] - 1):
+        up, down = visible_products(i, start, hidden, weight, tile, scratch)
+        M = (up - down) / (up + down)
+        place = scratch.bond
+        for e in range(start[i], start[i + 1]):
+            tu, d, old = load(room, place), load(room, place + 1), load(rows, tile.m + e)
+            new = fms(M, d, tu) / fnma(M, tu, d)
+            step = new - old
+            change = fma(step, step, change)
+            if damped:
+                # For a share of one this is the new message to the last bit, whatever the other lanes do.
+                new = fma(share, new, kept * old)
+            store(rows, tile.m + e, new)
+            multiply(scratch.product + 2 * hidden[e], weight[e], new, room)
+            place += 2
+    store(room, scratch.change, change)
+    magnetise(nh, tile, scratch)
+
+
+@kernel
+def set_damping(damping: float, max_iterations: int, tile: Tile, scratch: Scratch) -> bool:
+    """The share of the new message in the next iteration of each lane; whether any is below one."""
     damped = False
-    for lane in range(lanes):
-        row[CHANGE, lane] = nothing
-        damped = damped or row[OLD, lane] > nothing
-    product[:] = one
-    for i in range(up.shape[0]):
-        visible_products(i, lanes, start, hidden, weight, m, mu, up, down, row, bond)
-        for lane in range(lanes):
-            row[UP, lane] = (row[UP, lane] - row[DOWN, lane]) / (row[UP, lane] + row[DOWN, lane])
-        for k in range(start[i + 1] - start[i]):
-            e = start[i] + k
-            a, t = hidden[e], weight[e]
-            for lane in range(lanes):
-                M, tu, d, old = row[UP, lane], bond[k, 0, lane], bond[k, 1, lane], m[e, lane]
-                new = (M * d - tu) / (d - M * tu)
-                row[CHANGE, lane] += (new - old) * (new - old)
-                if damped:
-                    new = row[NEW, lane] * new + row[OLD, lane] * old
-                m[e, lane] = new
-                product[a, 0, lane] *= one + t * new
-                product[a, 1, lane] *= one - t * new
-    magnetise(lanes, tile, scratch)
-
-
-@kernel
-def set_damping(lanes: int, damping: float, max_iterations: int, tile: Tile, scratch: Scratch) -> None:
-    """The shares of the new and the old message in the next iteration of each lane."""
-    iteration, row = tile.iteration, scratch.row
-    for lane in range(lanes):
-        keep = damping_at(iteration[lane], damping, max_iterations)
-        row[NEW, lane] = 1.0 - keep
-        row[OLD, lane] = keep
-
-
-@kernel
-def close_ranks(lanes: int, alive: int, tile: Tile, here: Indices, there: Indices) -> int:
-    """When there is nothing left to refill with: move the slices into as few groups of lanes as hold them.
-
-    Returns how many lanes these are. `here` and `there` are room for lists of lanes.
-    """
-    wanted = GROUP * ((alive + GROUP - 1) // GROUP)
-    if wanted >= lanes:
-        return lanes
-    slot, count, free = tile.slot, 0, 0
-    for lane in range(wanted, lanes):
-        if slot[lane] >= 0:
-            while slot[free] >= 0:
-                free += 1
-            here[count] = lane
-            there[count] = free
-            count += 1
-            free += 1
-    move(count, tile, here, tile, there)
-    return wanted
+    for lane in range(tile.state.shape[1]):
+        keep = damping_at(tile.state[ITERATION, lane], damping, max_iterations)
+        scratch.rows[scratch.share, lane] = 1.0 - keep
+        damped = damped or keep > 0.0
+    return damped

@@ -20,248 +20,222 @@ import numpy.typing as npt
 
 from kising.estimators.correlations import CLOSED, SMALLEST_PIVOT
 from kising.estimators.edges import Edges, Indices
-from kising.estimators.lanes import DOWN, LANES, UP, Scratch, Tile, visible_products
+from kising.estimators.lanes import Scratch, Tile, visible_products
 from kising.jit import kernel
 from kising.model import Array
+from kising.vectors import fma, fnma, largest, load, magnitude, sections, sqrt, store, where_above, width_of
 
 
 class Response(NamedTuple):
-    """Room for the pair averages of one tile."""
+    """Room for the pair averages of one tile, and for their sums over tiles, laid out like a tile."""
 
-    M: Array
-    """M_i, (Nv, lanes)"""
-    r: Array
-    """r_i, (Nv, lanes)"""
-    B: Array
-    """B̃_ia, (E, lanes)"""
-    C: Array
-    """C_ia of a row, (Nh, lanes)"""
-    root: Array
-    """√(1-MU_a²), (Nh, lanes)"""
-    S: Array
-    """S, then its factors L and D, (Nh, Nh, lanes)"""
-    inverse: Array
-    """S⁻¹, (Nh, Nh, lanes)"""
-    lower: Array
-    """L⁻¹, (Nh, Nh, lanes)"""
-    pair: Array
-    """a row of pair averages, (Nh, lanes)"""
-    line: Array
-    """numbers on the way, (3, lanes)"""
+    rows: Array
     log_z: npt.NDArray[np.float64]
     """(lanes,)"""
-    sound: npt.NDArray[np.bool_]
-    """whether S could be inverted, (lanes,)"""
-    counts: npt.NDArray[np.bool_]
-    """whether the lane holds a slice, and a finite one, (lanes,)"""
+    M: int
+    """M_i, Nv rows"""
+    r: int
+    """r_i, Nv"""
+    B: int
+    """B̃_ia, E"""
+    C: int
+    """C_ia of a visible spin, Nh"""
+    root: int
+    """√(1-MU_a²), Nh"""
+    S: int
+    """S, then its factors L and D, row a Nh + b, Nh²"""
+    lower: int
+    """L⁻¹, Nh²"""
+    inverse: int
+    """S⁻¹, Nh²"""
+    pair: int
+    """pair averages of a visible spin by linear response, Nh"""
+    belief: int
+    """pair beliefs of a visible spin, Nh"""
+    pair_sum: int
+    """pair averages summed over tiles, row i Nh + b, Nv Nh"""
+    norm: int
+    """a product of norms, 1"""
+    sound: int
+    """1 in the lanes where S could be inverted, 1"""
+    counts: int
+    """1 in the lanes that hold a slice, and a finite one, 1"""
+    total: int
+    """Σ_ib |⟨τ_i σ_b⟩| over tiles, 1"""
+    replaced: int
+    """how many pair averages of a slice were, 1"""
 
 
 def new_response(n_edges: int, nv: int, nh: int, dtype: npt.DTypeLike, way: int) -> Response:
     """Room for one tile."""
-    square = (nh, nh, LANES) if way == CLOSED else (1, 1, LANES)
-    return Response(
-        M=np.empty((nv, LANES), dtype),
-        r=np.empty((nv, LANES), dtype),
-        B=np.empty((n_edges if way == CLOSED else 1, LANES), dtype),
-        C=np.empty((nh, LANES), dtype),
-        root=np.empty((nh, LANES), dtype),
-        S=np.empty(square, dtype),
-        inverse=np.empty(square, dtype),
-        lower=np.empty(square, dtype),
-        pair=np.empty((nh, LANES), dtype),
-        line=np.empty((3, LANES), dtype),
-        log_z=np.empty(LANES),
-        sound=np.empty(LANES, np.bool_),
-        counts=np.empty(LANES, np.bool_),
-    )
+    bonds, square = (n_edges, nh * nh) if way == CLOSED else (0, 0)
+    sizes = (nv, nv, bonds, nh, nh, square, square, square, nh, nh, nv * nh, 1, 1, 1, 1, 1)
+    numbers, starts = sections(sizes, dtype)
+    return Response(numbers, np.empty(width_of(dtype)), *starts)
 
 
 @kernel
-def magnetisations(factors: int, edges: Edges, tile: Tile, scratch: Scratch, space: Response) -> None:
+def magnetisations(
+    factors: int,
+    start: Indices,
+    hidden: Indices,
+    weight: Array,
+    tile: Tile,
+    scratch: Scratch,
+    space: Response,
+) -> None:
     """M_i, and log Z but for its constant; so many `factors` of a product of norms stay within floating point."""
-    m, up, down, mu, norm = tile.m, tile.up, tile.down, tile.mu, tile.norm
-    row, bond = scratch.row, scratch.bond
-    start, hidden, weight = edges.start, edges.hidden, edges.t
-    M, log_z, product = space.M, space.log_z, space.line[0]
-    nv, lanes = up.shape
-    nh = mu.shape[0]
-    one = mu.dtype.type(1)
+    nv, nh = start.shape[0] - 1, tile.norm - tile.mu
+    rows, log_z = space.rows, space.log_z
     log_z[:] = 0.0
-    product[:] = one
-    for a in range(nh):
-        for lane in range(lanes):
-            product[lane] *= norm[a, lane]
-        if (a + 1) % factors == 0 or a + 1 == nh:
-            for lane in range(lanes):
-                log_z[lane] += np.log(product[lane])
-            product[:] = one
-    for i in range(nv):
-        visible_products(i, lanes, start, hidden, weight, m, mu, up, down, row, bond)
-        for lane in range(lanes):
-            total = row[UP, lane] + row[DOWN, lane]
-            M[i, lane] = (row[UP, lane] - row[DOWN, lane]) / total
-            product[lane] *= total
-        if (i + 1) % factors == 0 or i + 1 == nv:
-            for lane in range(lanes):
-                log_z[lane] -= np.log(product[lane])
-            product[:] = one
+    for k in range(nh + nv):
+        if k < nh:
+            norm = load(tile.rows, tile.norm + k)
+        else:
+            up, down = visible_products(k - nh, start, hidden, weight, tile, scratch)
+            store(rows, space.M + k - nh, (up - down) / (up + down))
+            norm = up + down
+        sign, place, last = (1.0, k, nh - 1) if k < nh else (-1.0, k - nh, nv - 1)
+        if place % factors > 0:
+            norm *= load(rows, space.norm)
+        store(rows, space.norm, norm)
+        if (place + 1) % factors == 0 or place == last:
+            for lane in range(log_z.shape[0]):
+                log_z[lane] += sign * np.log(rows[space.norm, lane])
 
 
 @kernel
 def susceptibility(edges: Edges, tile: Tile, space: Response) -> None:
     """B̃, r and S⁻¹ of every lane."""
-    m, mu = tile.m, tile.mu
-    M, r, B, C, root, S = space.M, space.r, space.B, space.C, space.root, space.S
     start, hidden, weight, slope, square = edges
-    nv, lanes = M.shape
-    nh = mu.shape[0]
-    one, nothing = mu.dtype.type(1), mu.dtype.type(0)
-    R = space.line[0]
-    S[:] = nothing
+    rows, B, C, root, S = space.rows, space.B, space.C, space.root, space.S
+    nv, nh = start.shape[0] - 1, tile.norm - tile.mu
+    for ab in range(nh * nh):
+        store(rows, S + ab, 0.0)
     for a in range(nh):
-        for lane in range(lanes):
-            S[a, a, lane] = one
-            root[a, lane] = np.sqrt(max(one - mu[a, lane] * mu[a, lane], nothing))
+        mu = load(tile.rows, tile.mu + a)
+        store(rows, root + a, sqrt(largest(1.0 - mu * mu, 0.0)))
+        store(rows, S + a * nh + a, 1.0)
     for i in range(nv):
         first, last = start[i], start[i + 1]
-        R[:] = nothing
+        M = load(rows, space.M + i)
+        R = M - M
         for e in range(first, last):
-            k, a, t, along, across = e - first, hidden[e], weight[e], slope[e], square[e]
-            for lane in range(lanes):
-                x = t * m[e, lane]
-                w = one / (one - (mu[a, lane] + mu[a, lane] - x) * x)
-                free = root[a, lane] * root[a, lane] * (one - m[e, lane] * m[e, lane])
-                B[e, lane] = along * (one - x * x) * w
-                C[k, lane] = across * free * w
-            for lane in range(lanes):
-                R[lane] += C[k, lane]
-        for lane in range(lanes):
-            free = max(one - M[i, lane] * M[i, lane], nothing)
-            r[i, lane] = np.sqrt(free / (one + R[lane]))
+            a = hidden[e]
+            m, mu, free = load(tile.rows, tile.m + e), load(tile.rows, tile.mu + a), load(rows, root + a)
+            x = weight[e] * m
+            w = 1.0 / fnma(mu + mu - x, x, 1.0)
+            c = square[e] * (free * free) * fnma(m, m, 1.0) * w
+            store(rows, B + e, slope[e] * fnma(x, x, 1.0) * w * free)
+            store(rows, C + e - first, c)
+            R += c
+        r = sqrt(largest(1.0 - M * M, 0.0) / (1.0 + R))
+        store(rows, space.r + i, r)
         for e in range(first, last):
-            k, a = e - first, hidden[e]
-            for lane in range(lanes):
-                S[a, a, lane] -= C[k, lane] * (R[lane] - C[k, lane]) / (one + R[lane])
-            for lane in range(lanes):
-                B[e, lane] *= r[i, lane] * root[a, lane]
+            row = S + hidden[e] * nh
+            c = load(rows, C + e - first)
+            diagonal = row + hidden[e]
+            store(rows, diagonal, load(rows, diagonal) - c * (R - c) / (1.0 + R))
+            B_e = r * load(rows, B + e)
+            store(rows, B + e, B_e)
             for f in range(first, e):
-                b = hidden[f]
-                for lane in range(lanes):
-                    S[a, b, lane] += B[e, lane] * B[f, lane]
-    _invert(S, space.lower, space.inverse, space.line, space.sound)
+                ab = row + hidden[f]
+                store(rows, ab, fma(B_e, load(rows, B + f), load(rows, ab)))
+    _invert(nh, space)
 
 
 @kernel
-def _invert(S: Array, lower: Array, inverse: Array, line: Array, sound: npt.NDArray[np.bool_]) -> None:
+def _invert(nh: int, space: Response) -> None:
     """S⁻¹ by S = L D Lᵀ; S is symmetric, but past BP's instability not positive. Only its lower triangle is
     read. Lanes where a pivot vanishes are marked as not sound.
     """
-    nh, _, lanes = S.shape
-    one, nothing = S.dtype.type(1), S.dtype.type(0)
-    sound[:] = True
-    largest = line[1]
-    largest[:] = nothing
+    rows, S, lower, inverse = space.rows, space.S, space.lower, space.inverse
+    store(rows, space.sound, 1.0)
+    sound = load(rows, space.sound)
+    top = sound - sound
     for a in range(nh):
         # Row a holds L D until it is divided by D.
+        row = S + a * nh
         for b in range(a):
+            value, other = load(rows, row + b), S + b * nh
             for c in range(b):
-                for lane in range(lanes):
-                    S[a, b, lane] -= S[a, c, lane] * S[b, c, lane]
+                value = fnma(load(rows, row + c), load(rows, other + c), value)
+            store(rows, row + b, value)
+        pivot = load(rows, row + a)
         for b in range(a):
-            for lane in range(lanes):
-                ratio = S[a, b, lane] / S[b, b, lane]
-                S[a, a, lane] -= S[a, b, lane] * ratio
-                S[a, b, lane] = ratio
-        for lane in range(lanes):
-            size = abs(S[a, a, lane])
-            largest[lane] = max(largest[lane], size)
-            if not size > SMALLEST_PIVOT * largest[lane]:
-                sound[lane] = False
-                S[a, a, lane] = one
+            value = load(rows, row + b)
+            ratio = value * load(rows, lower + b * nh + b)
+            pivot = fnma(value, ratio, pivot)
+            store(rows, row + b, ratio)
+        size = magnitude(pivot)
+        top = largest(top, size)
+        sound = where_above(size, SMALLEST_PIVOT * top, sound, 0.0)
+        # The diagonal of `lower` holds 1/D.
+        store(rows, lower + a * nh + a, 1.0 / where_above(size, SMALLEST_PIVOT * top, pivot, 1.0))
+    store(rows, space.sound, sound)
     for a in range(nh):
         for b in range(a):
-            for lane in range(lanes):
-                lower[a, b, lane] = -S[a, b, lane]
+            value = 0.0 - load(rows, S + a * nh + b)
             for c in range(b + 1, a):
-                for lane in range(lanes):
-                    lower[a, b, lane] -= S[a, c, lane] * lower[c, b, lane]
+                value = fnma(load(rows, S + a * nh + c), load(rows, lower + c * nh + b), value)
+            store(rows, lower + a * nh + b, value)
+    for a in range(nh):
+        # D⁻¹ L⁻¹ in the place of L, which nothing needs any more.
+        share = load(rows, lower + a * nh + a)
+        for b in range(a):
+            store(rows, S + a * nh + b, load(rows, lower + a * nh + b) * share)
+        store(rows, S + a * nh + a, share)
     for a in range(nh):
         for b in range(a + 1):
-            for lane in range(lanes):
-                inverse[a, b, lane] = one / S[a, a, lane]
-                if b < a:
-                    inverse[a, b, lane] *= lower[a, b, lane]
+            value = load(rows, S + a * nh + b)
             for c in range(a + 1, nh):
-                for lane in range(lanes):
-                    inverse[a, b, lane] += lower[c, a, lane] * lower[c, b, lane] / S[c, c, lane]
-            if b < a:
-                for lane in range(lanes):
-                    inverse[b, a, lane] = inverse[a, b, lane]
+                value = fma(load(rows, S + c * nh + a), load(rows, lower + c * nh + b), value)
+            store(rows, inverse + a * nh + b, value)
+            store(rows, inverse + b * nh + a, value)
 
 
 @kernel
-def closed_row(
-    i: int,
-    start: Indices,
-    hidden: Indices,
-    mu: Array,
-    M: Array,
-    r: Array,
-    B: Array,
-    root: Array,
-    inverse: Array,
-    pair: Array,
-) -> None:
-    """⟨τ_i σ_b⟩ = χ_ib + M_i MU_b of every b, into `pair`."""
+def closed_row(i: int, start: Indices, hidden: Indices, tile: Tile, space: Response) -> None:
+    """⟨τ_i σ_b⟩ = χ_ib + M_i MU_b of every b, into space.pair."""
+    rows, B, inverse, pair = space.rows, space.B, space.inverse, space.pair
     first, last = start[i], start[i + 1]
-    nh, lanes = mu.shape
-    nothing = mu.dtype.type(0)
+    nh = tile.norm - tile.mu
+    r, M = load(rows, space.r + i), load(rows, space.M + i)
+    nothing = r - r
+    # Four hidden spins at a time: each bond is fetched once for all of them.
+    whole = nh - nh % 4
+    for b in range(0, whole, 4):
+        c0, c1, c2, c3 = nothing, nothing, nothing, nothing
+        for e in range(first, last):
+            B_e, place = load(rows, B + e), inverse + hidden[e] * nh + b
+            c0 = fma(B_e, load(rows, place), c0)
+            c1 = fma(B_e, load(rows, place + 1), c1)
+            c2 = fma(B_e, load(rows, place + 2), c2)
+            c3 = fma(B_e, load(rows, place + 3), c3)
+        store(rows, pair + b, c0)
+        store(rows, pair + b + 1, c1)
+        store(rows, pair + b + 2, c2)
+        store(rows, pair + b + 3, c3)
+    for b in range(whole, nh):
+        c0 = nothing
+        for e in range(first, last):
+            c0 = fma(load(rows, B + e), load(rows, inverse + hidden[e] * nh + b), c0)
+        store(rows, pair + b, c0)
     for b in range(nh):
-        for lane in range(lanes):
-            pair[b, lane] = nothing
-        # Four bonds at a time: the sum is fetched and stored once for all of them.
-        for e in range(first, last - 3, 4):
-            a0, a1, a2, a3 = hidden[e], hidden[e + 1], hidden[e + 2], hidden[e + 3]
-            for lane in range(lanes):
-                value = pair[b, lane] + B[e, lane] * inverse[a0, b, lane]
-                value += B[e + 1, lane] * inverse[a1, b, lane]
-                value += B[e + 2, lane] * inverse[a2, b, lane]
-                pair[b, lane] = value + B[e + 3, lane] * inverse[a3, b, lane]
-        for e in range(last - (last - first) % 4, last):
-            a0 = hidden[e]
-            for lane in range(lanes):
-                pair[b, lane] += B[e, lane] * inverse[a0, b, lane]
-        for lane in range(lanes):
-            pair[b, lane] = r[i, lane] * pair[b, lane] * root[b, lane] + M[i, lane] * mu[b, lane]
+        chi = r * load(rows, pair + b) * load(rows, space.root + b)
+        store(rows, pair + b, chi + M * load(tile.rows, tile.mu + b))
 
 
 @kernel
-def bethe_row(i: int, edges: Edges, tile: Tile, space: Response, chosen: npt.NDArray[np.bool_]) -> None:
-    """The pair belief of every bond of visible spin i, M_i MU_b where there is none, in the `chosen` lanes of
-    space.pair.
-    """
-    m, mu, M, pair = tile.m, tile.mu, space.M, space.pair
-    hidden, weight = edges.hidden, edges.t
-    nh, lanes = mu.shape
-    one = mu.dtype.type(1)
-    for b in range(nh):
-        for lane in range(lanes):
-            pair[b, lane] = M[i, lane] * mu[b, lane] if chosen[lane] else pair[b, lane]
-    for e in range(edges.start[i], edges.start[i + 1]):
+def bethe_row(i: int, start: Indices, hidden: Indices, weight: Array, tile: Tile, space: Response) -> None:
+    """The pair belief of every bond of visible spin i, M_i MU_b where there is none, into space.belief."""
+    rows, belief = space.rows, space.belief
+    M = load(rows, space.M + i)
+    for b in range(tile.norm - tile.mu):
+        store(rows, belief + b, M * load(tile.rows, tile.mu + b))
+    for e in range(start[i], start[i + 1]):
         a, t = hidden[e], weight[e]
-        for lane in range(lanes):
-            x = t * m[e, lane]
-            joint = t * (one - mu[a, lane] * x) + m[e, lane] * (mu[a, lane] - x)
-            pair[a, lane] = joint / (one - x * x) if chosen[lane] else pair[a, lane]
-
-
-@kernel
-def lane_sum(x: Array) -> float:
-    """The sum of a row of lanes, by halves: an order that is written down and quick. Destroys x."""
-    width = LANES
-    while width > 1:
-        half = (width + 1) // 2
-        for lane in range(width - half):
-            x[lane] += x[lane + half]
-        width = half
-    return x[0]
+        m, mu = load(tile.rows, tile.m + e), load(tile.rows, tile.mu + a)
+        x = t * m
+        joint = t * (1.0 - mu * x) + m * (mu - x)
+        store(rows, belief + a, joint / (1.0 - x * x))
