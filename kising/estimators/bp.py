@@ -27,6 +27,7 @@ from kising.estimators.lanes import (
     Scratch,
     Tile,
     begin,
+    exchange,
     new_scratch,
     new_tile,
     retire,
@@ -49,8 +50,8 @@ from kising.vectors import load, magnitude, store, where_above
 # tanh 3 leaves 1 - t² = 0.01: magnetisations still tell such a bond from an infinite one in all but the last
 # four digits.
 STRONGEST_LANE_COUPLING = 3.0
-# A product of norms has at most this logarithm.
-SAFE_EXPONENT = {"float64": 600.0, "float32": 60.0}
+# The logarithm up to which a product is safe from overflow.
+LARGEST_EXPONENT = {"float64": 600.0, "float32": 80.0}
 
 
 def estimate(
@@ -66,37 +67,41 @@ def estimate(
 ) -> None:
     """Fill `out` with the BP averages of the block's slices; a negative `damping` is the adaptive one.
 
-    `precision` float32 is left for float64 where the couplings could drive a product out of its range.
+    Slices that leave the range of float32 are taken in float64, and those that leave its range one at a time.
     """
     way, correct = corr.CODES[correlations]
     largest = _largest_exponent(couplings)
-    if largest > SAFE_EXPONENT[precision]:
-        precision = "float64"
-    strong = np.abs(couplings.K).max() > STRONGEST_LANE_COUPLING or largest > SAFE_EXPONENT["float64"]
+    K = couplings.K
+    nv, nh = K.shape
+    strong = np.abs(K).max() > STRONGEST_LANE_COUPLING or largest > LARGEST_EXPONENT["float64"]
     if way == corr.ITERATED or strong:
         odds.estimate(
             couplings, block, out, way=way, correct=correct,
             tolerance=tolerance, damping=damping, max_iterations=max_iterations,
         )  # fmt: skip
         return
-    K = couplings.K
-    nv, nh = K.shape
     edges = edges_of(K, precision)
     n = len(edges.t)
     staged, active, done = (new_tile(n, nv, nh, precision) for n in (nv, n, n))
     _propagate_slices(
         block.theta, block.g, edges, tolerance, damping, max_iterations,
-        way, correct, max(1, int(SAFE_EXPONENT[precision] / largest)), np.sum(np.log(np.cosh(K))),
+        way, correct, max(1, int(LARGEST_EXPONENT[precision] / largest)), np.sum(np.log(np.cosh(K))),
         staged, active, done, new_scratch(nh, precision), new_response(n, nv, nh, precision, way), out,
     )  # fmt: skip
     failed = np.flatnonzero(~np.isfinite(out.log_z))
     if len(failed):
         again = Block(*(x[failed] for x in block))
         patch = empty_estimate(len(failed), nv, nh, keep_pairs=len(out.pair) == len(out.m))
-        odds.estimate(
-            couplings, again, patch, way=way, correct=correct,
-            tolerance=tolerance, damping=damping, max_iterations=max_iterations,
-        )  # fmt: skip
+        if precision == "float32":
+            estimate(
+                couplings, again, patch, correlations=correlations,
+                tolerance=tolerance, damping=damping, max_iterations=max_iterations, precision="float64",
+            )  # fmt: skip
+        else:
+            odds.estimate(
+                couplings, again, patch, way=way, correct=correct,
+                tolerance=tolerance, damping=damping, max_iterations=max_iterations,
+            )  # fmt: skip
         out.put(failed, patch)
 
 
@@ -138,34 +143,37 @@ def _propagate_slices(
     alive, n_staged, next_staged, n_done, next_slice = none, none, none, none, none
     while True:
         for lane in range(lanes):
-            if slot[lane] >= 0:
+            if slot[lane] >= 0 and not (iteration[lane] >= max_iterations or settled[lane]):
                 continue
-            if next_staged == n_staged:
-                if next_slice == n_slices:
-                    break
+            if next_staged == n_staged and next_slice < n_slices:
                 n_staged = stage(next_slice, theta, g, start, hidden, weight, staged, scratch)
                 next_slice += n_staged
                 next_staged = none
-            begin(next_staged, staged, lane, active, start)
-            next_staged += 1
-            alive += 1
+            more = next_staged < n_staged
+            if slot[lane] < 0 and not more:
+                continue
+            # From an empty lane, and to one, goes what is there: it counts for nothing.
+            exchange(lane, active, n_done, done, next_staged if more else none, staged, start)
+            if slot[lane] >= 0:
+                retire(lane, active, n_done, done)
+                alive -= 1
+                n_done += 1
+            if more:
+                begin(next_staged, staged, lane, active)
+                settled[lane] = 0
+                next_staged += 1
+                alive += 1
+            # The last tile is concluded with what it holds.
+            if n_done == lanes or (n_done > 0 and alive == 0):
+                _conclude(n_done, way, correct, factors, log_cosh, edges, done, scratch, space, out)
+                n_done = none
         if alive == 0:
             break
         damped = set_damping(damping, max_iterations, active, scratch)
         sweep(damped, start, hidden, weight, active, scratch)
         for lane in range(lanes):
-            if slot[lane] < 0:
-                continue
             iteration[lane] += 1
             settled[lane] = change[lane] < enough
-            if settled[lane] or iteration[lane] >= max_iterations:
-                retire(lane, active, n_done, done)
-                alive -= 1
-                n_done += 1
-            # The last tile is concluded with what it holds.
-            if n_done == lanes or (alive == 0 and next_slice == n_slices and next_staged == n_staged):
-                _conclude(n_done, way, correct, factors, log_cosh, edges, done, scratch, space, out)
-                n_done = none
     _add_up(space, out)
 
 

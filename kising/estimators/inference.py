@@ -14,6 +14,7 @@ from threadpoolctl import ThreadpoolController
 from kising.estimators import bp, exact, meanfield, tap
 from kising.estimators.block import Block, Estimate, cut, empty_estimate, fields
 from kising.estimators.correlations import CODES
+from kising.estimators.totals import add_up
 from kising.model import Array, Couplings, Recording, Spins, as_couplings, as_spins
 
 ESTIMATORS = ("exact", "bp", "tap", "mean-field")
@@ -151,7 +152,7 @@ def infer(
             estimate.m,
             estimate.mu,
             estimate.pair,
-            _log_likelihood(block, estimate),
+            add_up(block, estimate).log_likelihood,
             estimate.converged,
             estimate.iterations,
             estimate.corrected,
@@ -240,7 +241,7 @@ def assess(
         counts = [
             np.sum(estimate.converged),
             np.sum(estimate.corrected),
-            np.sum(_log_likelihood(block, estimate)),
+            np.sum(add_up(block, estimate).log_likelihood),
         ]
         return np.array(counts, dtype=np.float64), estimate
 
@@ -264,31 +265,24 @@ def assess(
 
 
 def _sums(block: Block, estimate: Estimate) -> Gradient:
-    m, mu = estimate.m, estimate.mu
-    expected = np.tanh(block.b)
+    mu, n = estimate.mu, len(estimate.mu)
+    totals = add_up(block, estimate)
     return Gradient(
-        J=(block.after - m).T @ block.now,
+        J=totals.surprise.T @ block.now,
         K=block.after.T @ mu - estimate.pair_sum,
-        L=(mu - expected).T @ block.before,
-        log_likelihood=float(np.sum(_log_likelihood(block, estimate))),
+        L=totals.hidden_surprise.T @ block.before,
+        log_likelihood=float(np.sum(totals.log_likelihood)),
         converged=float(np.sum(estimate.converged)),
         corrected=float(np.sum(estimate.corrected)),
         iterations=float(np.sum(estimate.iterations)),
-        abs_m=float(np.sum(np.abs(m))),
-        abs_mu=float(np.sum(np.abs(mu))),
+        abs_m=float(np.sum(totals.abs_m)),
+        abs_mu=float(np.sum(totals.abs_mu)),
         abs_pair=float(estimate.pair_abs[0]),
-        freedom_visible=np.sum(1.0 - m * m, axis=0),
-        freedom_hidden=np.sum(1.0 - expected * expected, axis=0),
+        freedom_visible=n - totals.square_m,
+        freedom_hidden=n - totals.square_expected,
         visible_hidden=block.now.T @ mu,
-        hidden_hidden=mu.T @ mu + np.diag(np.sum(1.0 - mu * mu, axis=0)),
+        hidden_hidden=mu.T @ mu + np.diag(n - totals.square_mu),
     )
-
-
-def _log_likelihood(block: Block, estimate: Estimate) -> Array:
-    """log P_t = Σ_i s_i⁺ θ_i + log Z - Σ_a log 2cosh b_a."""
-    log_2cosh_b = np.logaddexp(block.b, -block.b)
-    value: Array = np.sum(block.after * block.theta, axis=1) + estimate.log_z - np.sum(log_2cosh_b, axis=1)
-    return value
 
 
 def _each_block(

@@ -128,35 +128,38 @@ def multiply(place: int, t: float, m: Vector, rows: Array) -> None:
     store(rows, place + 1, load(rows, place + 1) * fnma(m, t, 1.0))
 
 
-@inlined
-def copy(n: int, source: Array, first: int, lane: int, target: Array, place: int, to: int) -> None:
-    """Take n numbers of a lane to another."""
-    for k in range(n):
-        target[place + k, to] = source[first + k, lane]
+@kernel
+def retire(here: int, tile: Tile, there: int, done: Tile) -> None:
+    """Take the slice in lane `here` of the active tile to lane `there` of `done`, except its messages."""
+    for k in range(tile.hidden_up - tile.up):
+        done.rows[done.up + k, there] = tile.rows[tile.up + k, here]
+    for k in range(tile.rows.shape[0] - tile.mu):
+        done.rows[done.mu + k, there] = tile.rows[tile.mu + k, here]
+    for k in range(3):
+        done.state[k, there] = tile.state[k, here]
+    tile.state[SLOT, here] = -1
 
 
 @kernel
-def begin(here: int, staged: Tile, there: int, tile: Tile, start: Indices) -> None:
-    """Let the staged slice in lane `here` begin in lane `there` of the active tile."""
-    nv = start.shape[0] - 1
-    for i in range(nv):
-        m = staged.rows[staged.m + i, here]
-        for e in range(start[i], start[i + 1]):
-            tile.rows[tile.m + e, there] = m
+def begin(here: int, staged: Tile, there: int, tile: Tile) -> None:
+    """Let the staged slice in lane `here` begin in lane `there` of the active tile, except its messages."""
     # All but the norm, which every sweep writes before it is read.
-    copy(tile.norm - tile.up, staged.rows, staged.up, here, tile.rows, tile.up, there)
+    for k in range(tile.norm - tile.up):
+        tile.rows[tile.up + k, there] = staged.rows[staged.up + k, here]
     tile.state[SLOT, there] = staged.state[SLOT, here]
     tile.state[ITERATION, there] = 0
 
 
 @kernel
-def retire(here: int, tile: Tile, there: int, done: Tile) -> None:
-    """Take the slice in lane `here` of the active tile, with its messages, to lane `there` of `done`."""
-    copy(tile.hidden_up, tile.rows, 0, here, done.rows, 0, there)
-    copy(tile.rows.shape[0] - tile.mu, tile.rows, tile.mu, here, done.rows, done.mu, there)
-    for k in range(3):
-        done.state[k, there] = tile.state[k, here]
-    tile.state[SLOT, here] = -1
+def exchange(lane: int, tile: Tile, there: int, done: Tile, here: int, staged: Tile, start: Indices) -> None:
+    """Take the messages in a lane of the active tile to lane `there` of `done`, and put those of the staged slice
+    in lane `here` in their place. Both in one pass: to reach a lane takes as long as to use it.
+    """
+    for i in range(start.shape[0] - 1):
+        m = staged.rows[staged.m + i, here]
+        for e in range(start[i], start[i + 1]):
+            done.rows[done.m + e, there] = tile.rows[tile.m + e, lane]
+            tile.rows[tile.m + e, lane] = m
 
 
 @inlined

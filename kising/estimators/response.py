@@ -129,13 +129,14 @@ def susceptibility(edges: Edges, tile: Tile, space: Response) -> None:
             store(rows, B + e, slope[e] * fnma(x, x, 1.0) * w * free)
             store(rows, C + e - first, c)
             R += c
-        r = sqrt(largest(1.0 - M * M, 0.0) / (1.0 + R))
+        share = 1.0 / (1.0 + R)
+        r = sqrt(largest(fnma(M, M, 1.0), 0.0) * share)
         store(rows, space.r + i, r)
         for e in range(first, last):
             row = S + hidden[e] * nh
             c = load(rows, C + e - first)
             diagonal = row + hidden[e]
-            store(rows, diagonal, load(rows, diagonal) - c * (R - c) / (1.0 + R))
+            store(rows, diagonal, fnma(c * (R - c), share, load(rows, diagonal)))
             B_e = r * load(rows, B + e)
             store(rows, B + e, B_e)
             for f in range(first, e):
