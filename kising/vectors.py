@@ -34,6 +34,10 @@ BYTES = 64
 # e^x is 2^k e^r with |r| ≤ ½ log 2; log 2 in two parts, of which the first has zeros at its end.
 LOG2_HIGH, LOG2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 LOG2_E = 1.4426950408889634
+ROOT_2 = 1.4142135623730951
+# Of the formats: where the exponent begins, and what is added to it.
+FRACTION_BITS = {types.float64: 52, types.float32: 23}
+BIAS = {types.float64: 1023, types.float32: 127}
 # Beyond this, e^x is infinite or zero; half of its logarithm to base 2 is still an exponent of the format.
 FARTHEST = {types.float64: 1400.0, types.float32: 170.0}
 
@@ -233,7 +237,7 @@ def where_above(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
 @_primitive
 def power_of_two(typing: Any, k: Any) -> Any:
     """2^k of whole numbers k within the range of the format's exponents."""
-    fraction, bias = (52, 1023) if k.dtype == types.float64 else (23, 127)
+    fraction, bias = FRACTION_BITS[k.dtype], BIAS[k.dtype]
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         small = builder.fptosi(args[0], ir.VectorType(ir.IntType(32), k.width))
@@ -243,6 +247,36 @@ def power_of_two(typing: Any, k: Any) -> Any:
         return builder.bitcast(bits, context.get_value_type(k))
 
     return k(k), generate
+
+
+@_primitive
+def _exponent(typing: Any, x: Any) -> Any:
+    """k of x = 2^k f, 1 ≤ f < 2, for positive numbers of full precision."""
+    fraction, bias = FRACTION_BITS[x.dtype], BIAS[x.dtype]
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        bits = builder.bitcast(args[0], _integers(x))
+        k = builder.lshr(bits, ir.Constant(_integers(x), [fraction] * x.width))
+        small = ir.VectorType(ir.IntType(32), x.width)
+        k = k if x.dtype == types.float32 else builder.trunc(k, small)
+        k = builder.sub(k, ir.Constant(small, [bias] * x.width))
+        return builder.sitofp(k, context.get_value_type(x))
+
+    return x(x), generate
+
+
+@_primitive
+def _mantissa(typing: Any, x: Any) -> Any:
+    """f of x = 2^k f, 1 ≤ f < 2, for positive numbers of full precision."""
+    fraction, bias = FRACTION_BITS[x.dtype], BIAS[x.dtype]
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        bits = builder.bitcast(args[0], _integers(x))
+        bits = builder.and_(bits, ir.Constant(_integers(x), [(1 << fraction) - 1] * x.width))
+        bits = builder.or_(bits, ir.Constant(_integers(x), [bias << fraction] * x.width))
+        return builder.bitcast(bits, context.get_value_type(x))
+
+    return x(x), generate
 
 
 @_primitive
@@ -274,3 +308,32 @@ def exp(given: Vector) -> Vector:
     value = p * power_of_two(half) * power_of_two(k - half)
     # What is no number stays so.
     return where_above(magnitude(given), -1.0, value, given)
+
+
+@inlined
+def log(x: Vector) -> Vector:
+    """The natural logarithm of positive numbers of full precision, to within four units of the last place or of
+    the sum's larger part.
+    """
+    k, f = _exponent(x), _mantissa(x)
+    k = where_above(f, ROOT_2, k + 1.0, k)
+    f = where_above(f, ROOT_2, 0.5 * f, f)
+    # log f = 2 atanh s, and s² ≤ 0.0295.
+    s = (f - 1.0) / (f + 1.0)
+    z = s * s
+    p = fma(z, 2.0 / 21.0, 2.0 / 19.0)
+    p = fma(p, z, 2.0 / 17.0)
+    p = fma(p, z, 2.0 / 15.0)
+    p = fma(p, z, 2.0 / 13.0)
+    p = fma(p, z, 2.0 / 11.0)
+    p = fma(p, z, 2.0 / 9.0)
+    p = fma(p, z, 2.0 / 7.0)
+    p = fma(p, z, 0.4)
+    p = fma(p, z, 2.0 / 3.0)
+    return fma(k, LOG2_HIGH, fma(k, LOG2_LOW, fma(p * z, s, s + s)))
+
+
+@inlined
+def tanh(x: Vector) -> Vector:
+    """tanh x, to within two units of the last place of 1."""
+    return 1.0 - 2.0 / (1.0 + exp(x + x))

@@ -12,7 +12,7 @@ leave floating point there, through the kernel of this file, one at a time.
 import numpy as np
 
 from kising.estimators.block import Block, Estimate, empty_estimate
-from kising.estimators.gray import enumerate_lanes
+from kising.estimators.gray import TOGETHER, enumerate_lanes
 from kising.jit import kernel
 from kising.model import Array, Couplings
 
@@ -23,7 +23,7 @@ MAX_HIDDEN = 20
 # each state.
 SAFE_FIELD = 150.0
 # The largest logarithm of a factor of a state's weight, for slices side by side.
-SAFE_EXPONENT = 700.0
+SAFE_EXPONENT = 650.0
 # 1 + e^{-2|f|} is at most 2: the product of this many cannot overflow.
 SAFE_FACTORS = 512
 
@@ -57,9 +57,12 @@ def estimate(couplings: Couplings, block: Block, out: Estimate) -> None:
 def _tame(couplings: Couplings) -> bool:
     """Whether no factor of a state's weight can leave floating point in `gray`, whatever the spins are."""
     J, K, L = (np.abs(x) for x in couplings)
+    if K.shape[1] < TOGETHER:
+        return False
+    # Four states share a division by the product of 1 + e^{2f} of each.
     field = np.max(np.sum(J, axis=1) + np.sum(K, axis=1))
     hidden = np.sum(L) + 2.0 * np.sum(K)
-    return bool(field < SAFE_FIELD and max(hidden, 2.0 * np.sum(K)) < SAFE_EXPONENT)
+    return bool(max(8.0 * field, hidden, 2.0 * np.sum(K)) < SAFE_EXPONENT)
 
 
 def _one_at_a_time(couplings: Couplings, block: Block, out: Estimate) -> None:

@@ -1,4 +1,4 @@
-"""Exact averages of many slices at once, a slice a lane: the enumeration of `exact` on [spin, lane] arrays.
+"""Exact averages of many slices at once, a slice a lane: the enumeration of `exact` in vectors.
 
 With x_i = e^{2 f_i}, 2cosh f = e^{-f} (1 + x) and tanh f = 1 - 2/(1+x). Against the weight at σ = 0, where x has
 the value y_i = e^{2θ_i}, a state of the hidden spins weighs
@@ -6,201 +6,268 @@ the value y_i = e^{2θ_i}, a state of the hidden spins weighs
     w(σ) = exp[ Σ_b σ_b (g_b + Σ_i K_ib) ] Π_i ρ_i        ρ_i = (1 + y_i)/(1 + y_i e^{2 Σ_b K_ib σ_b})
 
 so that log Z = log Σ_σ w - Σ_i log 2cosh θ_i, and every average follows from the sums of w, w σ_b, w ρ_i and
-w ρ_i σ_b. The exponential in ρ is one number for all lanes. States come in Gray-code order, and sums with σ_b are
-settled at the flips of bit b, as in `exact`.
+w ρ_i σ_b. States come in fours, which differ in σ_0 and σ_1 alone: they share a division, and are in every sum
+before it is stored. From one four to the next the higher hidden spins follow a Gray code; sums with σ_b are
+settled at the flips of σ_b, as in `exact`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kising.estimators.block import Block, Estimate
-from kising.vectors import width_of
-LANES = 64
-
-from kising.jit import kernel
+from kising.jit import inlined, kernel
 from kising.model import Array
+from kising.vectors import Vector, exp, fma, load, magnitude, sections, store, where_above
 
-# Flips of this bit and higher ones compute products anew, before their rounding adds up.
-FRESH_BIT = 6
+# Hidden spins whose states are taken together; fewer there must not be.
+TOGETHER = 2
+# Flips of this hidden spin and higher ones compute products anew, before their rounding adds up.
+FRESH = 6
+# The logarithm up to which a product is safe from overflow.
+LARGEST_EXPONENT = 600.0
+# Rows of `drive`.
+BASE, FIRST, SECOND, BOTH = 0, 1, 2, 3
 
 
 class Sums(NamedTuple):
-    """Sums over the states so far, and what they are made of."""
+    """Sums over the states so far, and what they are made of. All numbers lie in one array: what is named below
+    is the first of their rows in it.
+    """
 
-    y: Array
-    """e^{2θ_i}, (Nv, lanes)"""
-    rho: Array
-    """ρ_i of the state at hand, (Nv, lanes)"""
-    field: Array
-    """g_b + Σ_i K_ib, (Nh, lanes)"""
-    turn: Array
-    """e^{2 field} and e^{-2 field}, (2, Nh, lanes)"""
-    line: Array
-    """the hidden factor of w; Π ρ, then w; Σ w; room, (4, lanes)"""
-    with_sigma: Array
-    """Σ w σ_b, (Nh, lanes)"""
-    with_rho: Array
-    """Σ w ρ_i, (Nv, lanes)"""
-    with_both: Array
-    """Σ w ρ_i σ_b, (Nv, Nh, lanes)"""
-    counts: npt.NDArray[np.bool_]
-    """whether the lane holds a slice, and one whose sums are safe, (lanes,)"""
+    rows: Array
+    """(n, lanes)"""
+    y: int
+    """e^{2θ_i}, Nv rows"""
+    rho: int
+    """ρ_i of the four states at hand, row 4 i + state, 4 Nv"""
+    field: int
+    """g_b + Σ_i K_ib, Nh"""
+    turn: int
+    """e^{2 field} of the hidden spins, Nh"""
+    back: int
+    """e^{-2 field}, Nh"""
+    hidden: int
+    """the hidden factor of w at σ_0 = σ_1 = -1, 1"""
+    total: int
+    """Σ w, 1"""
+    with_sigma: int
+    """Σ w σ_b, Nh"""
+    with_rho: int
+    """Σ w ρ_i, Nv"""
+    with_both: int
+    """Σ w ρ_i σ_b, row b Nv + i, Nh Nv"""
+    counts: int
+    """1 where the lane holds a slice, and one whose sums are safe, 1"""
+    pair_sum: int
+    """pair averages summed over tiles, row i Nh + b, Nv Nh"""
+    pair_abs: int
+    """their magnitudes, summed over pairs too, 1"""
 
 
 def new_sums(nv: int, nh: int) -> Sums:
     """Room for one tile."""
-    return Sums(
-        y=np.ones((nv, LANES)),
-        rho=np.empty((nv, LANES)),
-        field=np.zeros((nh, LANES)),
-        turn=np.empty((2, nh, LANES)),
-        line=np.empty((4, LANES)),
-        with_sigma=np.empty((nh, LANES)),
-        with_rho=np.empty((nv, LANES)),
-        with_both=np.empty((nv, nh, LANES)),
-        counts=np.empty(LANES, np.bool_),
-    )
+    sizes = (nv, 4 * nv, nh, nh, nh, 1, 1, nh, nv, nh * nv, 1, nv * nh, 1)
+    numbers, starts = sections(sizes, np.float64)
+    return Sums(numbers, *starts)
 
 
 def enumerate_lanes(K: Array, block: Block, out: Estimate) -> None:
     """Fill `out`; log_z is not finite where sums left floating point, and such slices are in no sum."""
     nv, nh = K.shape
-    with np.errstate(over="ignore", invalid="ignore"):
-        _enumerate(block.theta, block.g, K, np.sum(K, axis=0), new_sums(nv, nh), out)
-        out.log_z[...] -= np.sum(np.logaddexp(block.theta, -block.theta), axis=1)
+    # How y_i changes with the first two hidden spins, from where both are -1; BASE is written for each four.
+    drive = np.ones((4, nv))
+    drive[FIRST], drive[SECOND] = np.exp(4.0 * K[:, 0]), np.exp(4.0 * K[:, 1])
+    drive[BOTH] = drive[FIRST] * drive[SECOND]
+    factors = max(1, int(LARGEST_EXPONENT / (1.0 + 2.0 * np.abs(block.theta).max(initial=0.0))))
+    _enumerate(
+        block.theta, block.g, K, np.exp(4.0 * K), np.sum(K, axis=0), factors, drive, new_sums(nv, nh), out
+    )
 
 
 @kernel
-def _enumerate(theta: Array, g: Array, K: Array, reach: Array, sums: Sums, out: Estimate) -> None:
-    y, field, turn = sums.y, sums.field, sums.turn
-    n_slices, nv = theta.shape
-    nh = K.shape[1]
-    for first in range(0, n_slices, LANES):
-        count = min(LANES, n_slices - first)
+def _enumerate(
+    theta: Array,
+    g: Array,
+    K: Array,
+    flip: Array,
+    reach: Array,
+    factors: int,
+    drive: Array,
+    sums: Sums,
+    out: Estimate,
+) -> None:
+    """So many `factors` 1 + y_i have a product within floating point."""
+    rows = sums.rows
+    lanes = rows.shape[1]
+    nv, nh = K.shape
+    for first in range(0, theta.shape[0], lanes):
+        count = min(lanes, theta.shape[0] - first)
         for lane in range(count):
+            total = 0.0
             for i in range(nv):
-                y[i, lane] = np.exp(2.0 * theta[first + lane, i])
+                rows[sums.y + i, lane] = theta[first + lane, i]
+                total += theta[first + lane, i]
+            out.log_z[first + lane] = total
             for b in range(nh):
-                field[b, lane] = g[first + lane, b] + reach[b]
+                rows[sums.field + b, lane] = g[first + lane, b] + reach[b]
+        for i in range(nv):
+            y = exp(2.0 * load(rows, sums.y + i))
+            store(rows, sums.y + i, y)
+            norm = 1.0 + y
+            # log 2cosh θ = log(1 + y) - θ.
+            if i % factors > 0:
+                norm *= load(rows, sums.hidden)
+            store(rows, sums.hidden, norm)
+            if (i + 1) % factors == 0 or i + 1 == nv:
+                for lane in range(count):
+                    out.log_z[first + lane] -= np.log(rows[sums.hidden, lane])
         for b in range(nh):
-            for lane in range(LANES):
-                turn[0, b, lane] = np.exp(2.0 * field[b, lane])
-                turn[1, b, lane] = np.exp(-2.0 * field[b, lane])
-        _walk(K, sums)
+            turn = exp(2.0 * load(rows, sums.field + b))
+            store(rows, sums.turn + b, turn)
+            store(rows, sums.back + b, 1.0 / turn)
+        _walk(K, flip, drive, sums)
         _conclude(first, count, sums, out)
+    for lane in range(lanes):
+        out.pair_abs[0] += rows[sums.pair_abs, lane]
+        for i in range(nv):
+            for b in range(nh):
+                out.pair_sum[i, b] += rows[sums.pair_sum + i * nh + b, lane]
 
 
 @kernel
-def _walk(K: Array, sums: Sums) -> None:
-    """Visit all states; afterwards the sums with σ_b lack the stretch since the last flip of bit b.
-
-    In the last state σ is +1 for the highest bit and -1 for all others.
+def _walk(K: Array, flip: Array, drive: Array, sums: Sums) -> None:
+    """Visit all states, four by four; afterwards the sums with σ_b of the higher hidden spins lack the stretch
+    since the last flip of σ_b. In the last four they are +1 for the highest and -1 for all others.
     """
-    y, rho, field, turn, line, with_sigma, with_rho, with_both, _ = sums
+    rows = sums.rows
     nv, nh = K.shape
     sigma = np.full(nh, -1.0)
-    drive = np.empty(nv)
-    flip = np.exp(4.0 * K)
-    line[2] = 0.0
-    with_sigma[:] = 0.0
-    with_rho[:] = 0.0
-    with_both[:] = 0.0
-    for state in range(2**nh):
+    for k in range(sums.total, sums.counts):
+        store(rows, k, 0.0)
+    for four in range(2 ** (nh - TOGETHER)):
         b = nh
-        if state > 0:
-            b = 0
-            while (state >> b) & 1 == 0:
+        if four > 0:
+            b = TOGETHER
+            while (four >> (b - TOGETHER)) & 1 == 0:
                 b += 1
-            _settle(b, 2.0 * sigma[b], line, with_sigma, with_rho, with_both)
+            _settle(b, 2.0 * sigma[b], nv, sums)
             sigma[b] = -sigma[b]
-        if b >= FRESH_BIT or b == nh:
+        if b >= FRESH or b == nh:
             for i in range(nv):
-                drive[i] = np.exp(2.0 * np.sum(K[i] * sigma))
-            line[3] = 0.0
-            for c in range(nh):
-                for lane in range(LANES):
-                    line[3, lane] += sigma[c] * field[c, lane]
-            for lane in range(LANES):
-                line[0, lane] = np.exp(line[3, lane])
+                drive[BASE, i] = np.exp(2.0 * np.sum(K[i] * sigma))
+            field = sigma[0] * load(rows, sums.field)
+            for c in range(1, nh):
+                field = fma(load(rows, sums.field + c), sigma[c], field)
+            store(rows, sums.hidden, exp(field))
+        elif sigma[b] > 0:
+            for i in range(nv):
+                drive[BASE, i] *= flip[i, b]
+            store(rows, sums.hidden, load(rows, sums.hidden) * load(rows, sums.turn + b))
         else:
-            up = sigma[b] > 0
             for i in range(nv):
-                drive[i] = drive[i] * flip[i, b] if up else drive[i] / flip[i, b]
-            which = 0 if up else 1
-            for lane in range(LANES):
-                line[0, lane] *= turn[which, b, lane]
-        _weigh(drive, y, rho, line, with_rho)
+                drive[BASE, i] /= flip[i, b]
+            store(rows, sums.hidden, load(rows, sums.hidden) * load(rows, sums.back + b))
+        _weigh(drive, nv, sums)
 
 
 @kernel
-def _weigh(drive: Array, y: Array, rho: Array, line: Array, with_rho: Array) -> None:
-    """Add one state."""
-    # Never so; but thus the compiler knows how far apart rows are, and that they do not overlap.
-    if line.shape[1] != LANES:
-        return
-    for lane in range(LANES):
-        line[1, lane] = 1.0
-    for i in range(drive.shape[0]):
-        factor = drive[i]
-        for lane in range(LANES):
-            ratio = (1.0 + y[i, lane]) / (1.0 + y[i, lane] * factor)
-            rho[i, lane] = ratio
-            line[1, lane] *= ratio
-    for lane in range(LANES):
-        line[1, lane] *= line[0, lane]
-        line[2, lane] += line[1, lane]
-    for i in range(drive.shape[0]):
-        for lane in range(LANES):
-            with_rho[i, lane] += line[1, lane] * rho[i, lane]
+def _weigh(drive: Array, nv: int, sums: Sums) -> None:
+    """Add the four states (-,-), (+,-), (-,+), (+,+) of (σ_0, σ_1)."""
+    rows, rho = sums.rows, sums.rho
+    w0 = load(rows, sums.hidden)
+    w1 = w0 * load(rows, sums.turn)
+    w2 = w0 * load(rows, sums.turn + 1)
+    w3 = w1 * load(rows, sums.turn + 1)
+    for i in range(nv):
+        y = load(rows, sums.y + i)
+        x = y * drive[BASE, i]
+        q0, q1 = 1.0 + x, fma(x, drive[FIRST, i], 1.0)
+        q2, q3 = fma(x, drive[SECOND, i], 1.0), fma(x, drive[BOTH, i], 1.0)
+        front, rear = q0 * q1, q2 * q3
+        share = (1.0 + y) / (front * rear)
+        front *= share
+        rear *= share
+        r0, r1, r2, r3 = q1 * rear, q0 * rear, q3 * front, q2 * front
+        store(rows, rho + 4 * i, r0)
+        store(rows, rho + 4 * i + 1, r1)
+        store(rows, rho + 4 * i + 2, r2)
+        store(rows, rho + 4 * i + 3, r3)
+        w0 *= r0
+        w1 *= r1
+        w2 *= r2
+        w3 *= r3
+    _add(sums.total, sums.with_sigma, sums.with_sigma + 1, w0, w1, w2, w3, rows)
+    for i in range(nv):
+        place = rho + 4 * i
+        _add(
+            sums.with_rho + i,
+            sums.with_both + i,
+            sums.with_both + nv + i,
+            w0 * load(rows, place),
+            w1 * load(rows, place + 1),
+            w2 * load(rows, place + 2),
+            w3 * load(rows, place + 3),
+            rows,
+        )
+
+
+@inlined
+def _add(
+    plain: int, first: int, second: int, v0: Vector, v1: Vector, v2: Vector, v3: Vector, rows: Array
+) -> None:
+    """Let four states enter a sum, its product with σ_0 and that with σ_1."""
+    low, high = v0 + v1, v2 + v3
+    store(rows, plain, load(rows, plain) + (low + high))
+    store(rows, first, load(rows, first) + ((v1 - v0) + (v3 - v2)))
+    store(rows, second, load(rows, second) + (high - low))
 
 
 @kernel
-def _settle(b: int, sign: float, line: Array, with_sigma: Array, with_rho: Array, with_both: Array) -> None:
+def _settle(b: int, sign: float, nv: int, sums: Sums) -> None:
     """σ_b was constant since its last flip: add what the sums have become since, as Abel summation does."""
-    for lane in range(LANES):
-        with_sigma[b, lane] += sign * line[2, lane]
-    for i in range(with_rho.shape[0]):
-        for lane in range(LANES):
-            with_both[i, b, lane] += sign * with_rho[i, lane]
+    rows, both = sums.rows, sums.with_both + b * nv
+    store(rows, sums.with_sigma + b, fma(load(rows, sums.total), sign, load(rows, sums.with_sigma + b)))
+    for i in range(nv):
+        store(rows, both + i, fma(load(rows, sums.with_rho + i), sign, load(rows, both + i)))
 
 
 @kernel
 def _conclude(first: int, count: int, sums: Sums, out: Estimate) -> None:
     """The moments of the first `count` lanes."""
-    y, _, _, _, line, with_sigma, with_rho, with_both, counts = sums
-    m, mu, pair, pair_sum, pair_abs, log_z, _, _, _ = out
-    nv, nh = y.shape[0], with_sigma.shape[0]
-    for b in range(nh):
-        _settle(b, 1.0 if b == nh - 1 else -1.0, line, with_sigma, with_rho, with_both)
-    for lane in range(LANES):
-        total = line[2, lane]
+    rows = sums.rows
+    nv, nh = out.pair_sum.shape
+    for b in range(TOGETHER, nh):
+        _settle(b, 1.0 if b == nh - 1 else -1.0, nv, sums)
+    store(rows, sums.counts, 0.0)
+    for lane in range(count):
+        total = rows[sums.total, lane]
         # A sum near the ends of floating point may lack states that were lost there.
-        counts[lane] = lane < count and 1e-200 < total < 1e200
-        line[0, lane] = 0.0
-        if lane < count:
-            log_z[first + lane] = np.log(total) if counts[lane] else np.nan
+        safe = 1e-200 < total < 1e200
+        rows[sums.counts, lane] = 1.0 if safe else 0.0
+        out.log_z[first + lane] += np.log(total) if safe else np.nan
+    norm = 1.0 / load(rows, sums.total)
     for b in range(nh):
-        for lane in range(count):
-            mu[first + lane, b] = with_sigma[b, lane] / line[2, lane]
+        store(rows, sums.with_sigma + b, norm * load(rows, sums.with_sigma + b))
+    counts, magnitudes = load(rows, sums.counts), load(rows, sums.pair_abs)
+    keep = out.pair.shape[0] == out.m.shape[0]
     for i in range(nv):
-        for lane in range(count):
-            m[first + lane, i] = 1.0 - 2.0 * with_rho[i, lane] / ((1.0 + y[i, lane]) * line[2, lane])
+        share = 2.0 * norm / (1.0 + load(rows, sums.y + i))
+        store(rows, sums.with_rho + i, 1.0 - share * load(rows, sums.with_rho + i))
         for b in range(nh):
-            for lane in range(LANES):
-                down = 2.0 * with_both[i, b, lane] / (1.0 + y[i, lane])
-                value = (with_sigma[b, lane] - down) / line[2, lane]
-                with_both[i, b, lane] = value
-                value = value if counts[lane] else 0.0
-                line[1, lane] = value
-                line[0, lane] += abs(value)
-            pair_sum[i, b] += lane_sum(line[1])
-            if pair.shape[0] == m.shape[0]:
-                for lane in range(count):
-                    pair[first + lane, i, b] = with_both[i, b, lane]
-    pair_abs[0] += lane_sum(line[0])
-
-@kernel
-def lane_sum(x: Array) -> float:
-    return x.sum()
+            place, place_of_sum = sums.with_both + b * nv + i, sums.pair_sum + i * nh + b
+            value = load(rows, sums.with_sigma + b) - share * load(rows, place)
+            store(rows, place, value)
+            value = where_above(counts, 0.0, value, 0.0)
+            magnitudes += magnitude(value)
+            store(rows, place_of_sum, load(rows, place_of_sum) + value)
+    store(rows, sums.pair_abs, magnitudes)
+    for lane in range(count):
+        for i in range(nv):
+            out.m[first + lane, i] = rows[sums.with_rho + i, lane]
+        for b in range(nh):
+            out.mu[first + lane, b] = rows[sums.with_sigma + b, lane]
+        if keep:
+            for i in range(nv):
+                for b in range(nh):
+                    out.pair[first + lane, i, b] = rows[sums.with_both + b * nv + i, lane]

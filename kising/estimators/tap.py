@@ -15,13 +15,55 @@ the K² terms and without the connected part: `order` 1 where TAP has 2. A slice
 not converged, and its last values are used, as in `bp`.
 """
 
+from typing import NamedTuple
+
 import numpy as np
-import numpy.typing as npt
 
 from kising.estimators.block import Block, Estimate
 from kising.estimators.numerics import damping_at
-from kising.jit import kernel
+from kising.jit import inlined, kernel
 from kising.model import Array, Couplings
+from kising.vectors import Vector, fma, fnma, largest, load, log, magnitude, sections, store, tanh, where_above
+
+# In place of zero, whose logarithm times itself is zero.
+TINY = 1e-300
+
+
+class Tile(NamedTuple):
+    """Slices side by side, one a lane. All numbers lie in one array: what is named below is the first of their
+    rows in it.
+    """
+
+    rows: Array
+    """(n, lanes)"""
+    theta: int
+    """θ_i, Nv rows"""
+    g: int
+    """g_a, Nh"""
+    m: int
+    """m_i, Nv"""
+    mu: int
+    """μ_a, Nh"""
+    free: int
+    """1 - m_i², later 1 - μ_a², Nv + Nh"""
+    change: int
+    """the summed square change of m and μ, 1"""
+    share: int
+    """of the new values in the next ones: none in lanes that have settled, 1"""
+    log_z: int
+    """1"""
+    total: int
+    """Σ_ib |⟨τ_i σ_b⟩| over tiles, 1"""
+    pair_sum: int
+    """pair averages summed over tiles, row i Nh + b, Nv Nh"""
+    counts: int
+    """1 where the lane holds a slice, 1"""
+
+
+def new_tile(nv: int, nh: int) -> Tile:
+    """A tile of empty lanes."""
+    numbers, starts = sections((nv, nh, nv, nh, nv + nh, 1, 1, 1, 1, nv * nh, 1), np.float64)
+    return Tile(numbers, *starts)
 
 
 def estimate(
@@ -53,9 +95,8 @@ def estimate_to_order(
     K = couplings.K
     second = K if order == 2 else np.zeros_like(K)
     _iterate_slices(
-        block.theta, block.g, K, second, tolerance, damping, max_iterations,
-        out.m, out.mu, out.pair, out.pair_sum, out.pair_abs, out.log_z, out.converged, out.iterations,
-    )  # fmt: skip
+        block.theta, block.g, K, second, tolerance, damping, max_iterations, new_tile(*K.shape), out
+    )
 
 
 @kernel
@@ -67,77 +108,148 @@ def _iterate_slices(
     tolerance: float,
     damping: float,
     max_iterations: int,
-    m: Array,
-    mu: Array,
-    pair: Array,
-    pair_sum: Array,
-    pair_abs: Array,
-    log_z: Array,
-    converged: npt.NDArray[np.bool_],
-    iterations: npt.NDArray[np.int64],
+    tile: Tile,
+    out: Estimate,
 ) -> None:
     """`second` is K where second-order terms are kept and zero where they are not."""
-    n_slices, nv = theta.shape
-    nh = K.shape[1]
-    field = np.empty(nh)
-    reaction = np.empty(nh)
-    for t in range(n_slices):
-        slot = t if pair.shape[0] > 1 else 0
-        for i in range(nv):
-            m[t, i] = np.tanh(theta[t, i])
-        for a in range(nh):
-            mu[t, a] = 0.0
-        iteration = 0
-        settled = False
-        while iteration < max_iterations and not settled:
+    rows = tile.rows
+    lanes = rows.shape[1]
+    nv, nh = K.shape
+    enough = tolerance * (nv + nh)
+    for first in range(0, theta.shape[0], lanes):
+        count = min(lanes, theta.shape[0] - first)
+        _begin(first, count, theta, g, tile)
+        alive, iteration = count, 0
+        while alive > 0:
             keep = damping_at(iteration, damping, max_iterations)
-            change = 0.0
-            field[:] = g[t]
-            reaction[:] = 0.0
-            for i in range(nv):
-                for a in range(nh):
-                    field[a] -= K[i, a] * m[t, i]
-                    reaction[a] += second[i, a] * second[i, a] * (1.0 - m[t, i] * m[t, i])
-            for a in range(nh):
-                difference = np.tanh(field[a] + mu[t, a] * reaction[a]) - mu[t, a]
-                change += difference * difference
-                mu[t, a] += (1.0 - keep) * difference
-            for i in range(nv):
-                here = theta[t, i]
-                back = 0.0
-                for a in range(nh):
-                    here += K[i, a] * mu[t, a]
-                    back += second[i, a] * second[i, a] * (1.0 - mu[t, a] * mu[t, a])
-                difference = np.tanh(here - m[t, i] * back) - m[t, i]
-                change += difference * difference
-                m[t, i] += (1.0 - keep) * difference
+            for lane in range(count):
+                if not out.converged[first + lane]:
+                    rows[tile.share, lane] = 1.0 - keep
+            _sweep(K, second, tile)
             iteration += 1
-            settled = change < tolerance * (nv + nh)
-        value = 0.0
-        for a in range(nh):
-            value += g[t, a] * mu[t, a] + _entropy(mu[t, a])
+            for lane in range(count):
+                t = first + lane
+                if rows[tile.share, lane] == 0.0:
+                    continue
+                out.iterations[t] = iteration
+                out.converged[t] = rows[tile.change, lane] < enough
+                if out.converged[t] or iteration >= max_iterations:
+                    # From here on the lane keeps its values, whatever its neighbours still need.
+                    rows[tile.share, lane] = 0.0
+                    alive -= 1
+        _conclude(first, count, K, second, tile, out)
+    for lane in range(lanes):
+        out.pair_abs[0] += rows[tile.total, lane]
         for i in range(nv):
-            value -= theta[t, i] * m[t, i] + _entropy(m[t, i])
-            for a in range(nh):
-                free = (1.0 - m[t, i] * m[t, i]) * (1.0 - mu[t, a] * mu[t, a])
-                value -= K[i, a] * m[t, i] * mu[t, a] + 0.5 * second[i, a] * second[i, a] * free
-                p = m[t, i] * mu[t, a] + second[i, a] * free
-                pair[slot, i, a] = p
-                pair_sum[i, a] += p
-                pair_abs[0] += abs(p)
-        log_z[t] = value
-        converged[t] = settled
-        iterations[t] = iteration
+            for b in range(nh):
+                out.pair_sum[i, b] += rows[tile.pair_sum + i * nh + b, lane]
 
 
 @kernel
-def _entropy(m: float) -> float:
+def _begin(first: int, count: int, theta: Array, g: Array, tile: Tile) -> None:
+    """The slices from `first` on, at m = tanh θ and μ = 0."""
+    rows = tile.rows
+    store(rows, tile.share, 0.0)
+    store(rows, tile.counts, 0.0)
+    for lane in range(count):
+        rows[tile.counts, lane] = 1.0
+        for i in range(theta.shape[1]):
+            rows[tile.theta + i, lane] = theta[first + lane, i]
+        for a in range(g.shape[1]):
+            rows[tile.g + a, lane] = g[first + lane, a]
+    for i in range(theta.shape[1]):
+        store(rows, tile.m + i, tanh(load(rows, tile.theta + i)))
+    for a in range(g.shape[1]):
+        store(rows, tile.mu + a, 0.0)
+
+
+@inlined
+def _update(place: int, field: Vector, tile: Tile) -> Vector:
+    """Move one magnetisation towards tanh of its field; returns by how much it wants to."""
+    rows = tile.rows
+    old, share = load(rows, place), load(rows, tile.share)
+    step = tanh(field) - old
+    # A settled lane may have left floating point on the way: it is not touched, not even by a zero.
+    new = where_above(share, 0.0, fma(share, step, old), old)
+    store(rows, place, new)
+    return step
+
+
+@kernel
+def _sweep(K: Array, second: Array, tile: Tile) -> None:
+    """One iteration: all μ_a from m, then all m_i from μ."""
+    rows, m, mu, free = tile.rows, tile.m, tile.mu, tile.free
+    nv, nh = K.shape
+    store(rows, tile.change, 0.0)
+    change = load(rows, tile.change)
+    for i in range(nv):
+        store(rows, free + i, fnma(load(rows, m + i), load(rows, m + i), 1.0))
+    for a in range(nh):
+        field = load(rows, tile.g + a)
+        reaction = field - field
+        for i in range(nv):
+            field = fnma(load(rows, m + i), K[i, a], field)
+            reaction = fma(load(rows, free + i), second[i, a] * second[i, a], reaction)
+        step = _update(mu + a, fma(load(rows, mu + a), reaction, field), tile)
+        change = fma(step, step, change)
+    for a in range(nh):
+        store(rows, free + a, fnma(load(rows, mu + a), load(rows, mu + a), 1.0))
+    for i in range(nv):
+        field = load(rows, tile.theta + i)
+        reaction = field - field
+        for a in range(nh):
+            field = fma(load(rows, mu + a), K[i, a], field)
+            reaction = fma(load(rows, free + a), second[i, a] * second[i, a], reaction)
+        step = _update(m + i, fnma(load(rows, m + i), reaction, field), tile)
+        change = fma(step, step, change)
+    store(rows, tile.change, change)
+
+
+@kernel
+def _conclude(first: int, count: int, K: Array, second: Array, tile: Tile, out: Estimate) -> None:
+    """The moments of the first `count` lanes."""
+    rows = tile.rows
+    nv, nh = K.shape
+    counts, total = load(rows, tile.counts), load(rows, tile.total)
+    store(rows, tile.log_z, 0.0)
+    log_z = load(rows, tile.log_z)
+    for a in range(nh):
+        mu = load(rows, tile.mu + a)
+        log_z = fma(load(rows, tile.g + a), mu, log_z) + _entropy(mu)
+    keep = out.pair.shape[0] == out.m.shape[0]
+    for i in range(nv):
+        m = load(rows, tile.m + i)
+        log_z = fnma(load(rows, tile.theta + i), m, log_z) - _entropy(m)
+        free_m = fnma(m, m, 1.0)
+        for b in range(nh):
+            mu = load(rows, tile.mu + b)
+            free, both, strength = free_m * fnma(mu, mu, 1.0), m * mu, second[i, b]
+            log_z = fnma(both, K[i, b], log_z)
+            log_z = fnma(free, 0.5 * strength * strength, log_z)
+            value = where_above(counts, 0.0, fma(free, strength, both), 0.0)
+            place = tile.pair_sum + i * nh + b
+            store(rows, place, load(rows, place) + value)
+            total += magnitude(value)
+            if keep:
+                store(rows, tile.free + b, value)
+        if keep:
+            for lane in range(count):
+                for b in range(nh):
+                    out.pair[first + lane, i, b] = rows[tile.free + b, lane]
+    store(rows, tile.log_z, log_z)
+    store(rows, tile.total, total)
+    for lane in range(count):
+        t = first + lane
+        out.log_z[t] = rows[tile.log_z, lane]
+        for i in range(nv):
+            out.m[t, i] = rows[tile.m + i, lane]
+        for a in range(nh):
+            out.mu[t, a] = rows[tile.mu + a, lane]
+
+
+@inlined
+def _entropy(m: Vector) -> Vector:
     """The entropy of a ±1 spin of mean m, in nats."""
-    up = 0.5 * (1.0 + m)
-    down = 0.5 * (1.0 - m)
-    value = 0.0
-    if up > 0.0:
-        value -= up * np.log(up)
-    if down > 0.0:
-        value -= down * np.log(down)
-    return value
+    up = largest(fma(m, 0.5, 0.5), TINY)
+    down = largest(fnma(m, 0.5, 0.5), TINY)
+    return 0.0 - fma(up, log(up), down * log(down))
