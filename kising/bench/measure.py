@@ -1,19 +1,21 @@
 """Timings, interleaved in one run: ratios hold on a busy machine where times do not.
 
-Every contender takes its turn in each of several rounds, and the best round counts.
+Every contender takes its turn in each of several rounds, and the best round counts. Time is that of the CPU, as
+far as one thread is concerned.
 """
 
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 
 from kising.bench import peers
 from kising.estimators.inference import EStep, checked_gradient
-from kising.learning.em import Learning, advance, begin, pose
+from kising.learning.em import Learning, advance, begin, move, pose
 from kising.learning.fit import fit
 from kising.learning.starts import from_signs
 from kising.model import Couplings, Spins, bond_scales, draw_couplings, simulate
@@ -52,12 +54,13 @@ class Timing:
 
     workload: str
     estimator: str
+    precision: str
     bonds: str
     """dense | mask: all bonds, or those of the true network alone"""
     microseconds: float
-    """of the E-step with gradient, a slice"""
+    """of CPU for the E-step with gradient, a slice"""
     numpy_microseconds: float
-    """of NumPy on the dense network, a slice"""
+    """of NumPy in float64 on the dense network, a slice"""
     ratio: float
     nanoseconds: float
     """a bond and iteration; for `exact`, a bond and state"""
@@ -76,35 +79,37 @@ def timings(*, rounds: int) -> Iterator[Timing]:
         for estimator in ("bp", "exact", "tap", "mean-field"):
             if estimator == "exact" and work.hidden > MOST_HIDDEN_FOR_EXACT:
                 continue
-            yield from _compare(work, networks, visible, EStep(estimator=estimator), rounds)
+            yield from _compare(work, networks, visible, estimator, rounds)
 
 
 def _compare(
-    work: Workload, networks: dict[str, Couplings], visible: Spins, estep: EStep, rounds: int
+    work: Workload, networks: dict[str, Couplings], visible: Spins, estimator: str, rounds: int
 ) -> Iterator[Timing]:
-    exact = estep.estimator == "exact"
-    n_peer = EXACT_PEER_SLICES if exact else work.peer_slices
-    n_slices = work.slices
-    if estep.estimator != "bp":
+    plain = EStep(estimator=estimator)
+    n_peer = EXACT_PEER_SLICES if estimator == "exact" else work.peer_slices
+    esteps, n_slices = [plain], work.slices // 4
+    if estimator == "bp":
+        esteps, n_slices = [plain, EStep(estimator=estimator, precision="float32")], work.slices
+    else:
         networks = {"dense": networks["dense"]}
-        n_slices = work.slices // 4
-        visible = visible[: n_slices + 2]
-    contenders: dict[str, Callable[[], object]] = {
-        name: lambda x=x: checked_gradient(x, visible, estep, threads=1)  # type: ignore[misc]
-        for name, x in networks.items()
-    }
-    contenders["numpy"] = lambda: peers.gradient(networks["dense"], visible[: n_peer + 2], estep)
-    best = interleave(contenders, rounds)
-    reference = best["numpy"] / n_peer
-    for name, x in networks.items():
-        seconds = best[name] / n_slices
+    visible = visible[: n_slices + 2]
+    kernels = {(bonds, estep): x for bonds, x in networks.items() for estep in esteps}
+    contenders: list[Callable[[], object]] = [
+        partial(checked_gradient, x, visible, estep, threads=1) for (_, estep), x in kernels.items()
+    ]
+    contenders.append(partial(peers.gradient, networks["dense"], visible[: n_peer + 2], plain))
+    *ours, theirs = interleave(contenders, rounds, clock=time.thread_time)
+    reference = theirs / n_peer
+    for ((bonds, estep), x), best in zip(kernels.items(), ours, strict=True):
+        seconds = best / n_slices
         iterations = 2.0**work.hidden
-        if not exact:
+        if estimator != "exact":
             iterations = checked_gradient(x, visible, estep, threads=1).iterations
         yield Timing(
             workload=work.name,
-            estimator=estep.estimator,
-            bonds=name,
+            estimator=estimator,
+            precision=estep.precision,
+            bonds=bonds,
             microseconds=1e6 * seconds,
             numpy_microseconds=1e6 * reference,
             ratio=reference / seconds,
@@ -112,28 +117,28 @@ def _compare(
         )
 
 
-def interleave(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The best of so many rounds for each, seconds, after one that compiles and warms up."""
-    best = dict.fromkeys(contenders, np.inf)
+def interleave(
+    contenders: Sequence[Callable[[], object]], rounds: int, *, clock: Callable[[], float]
+) -> list[float]:
+    """The best of so many rounds for each, seconds of `clock`, after one that compiles and warms up."""
+    best = [np.inf] * len(contenders)
     for k in range(rounds + 1):
-        for name, call in contenders.items():
-            start = time.perf_counter()
+        for place, call in enumerate(contenders):
+            start = clock()
             call()
             if k > 0:
-                best[name] = min(best[name], time.perf_counter() - start)
+                best[place] = min(best[place], clock() - start)
     return best
 
 
 def thread_scaling(*, rounds: int) -> float:
-    """How many times faster two threads are than one, for `bp` on w2."""
+    """How many times faster two threads are than one, for `bp` on w2; it wants two idle cores."""
     work = WORKLOADS[1]
     couplings = draw_couplings(work.visible, work.hidden, connectivity=work.connectivity, seed=1)
-    visible = simulate(couplings, 65536, seed=2).visible
-    best = interleave(
-        {str(n): lambda n=n: checked_gradient(couplings, visible, EStep(), threads=n) for n in (1, 2)},  # type: ignore[misc]
-        rounds,
-    )
-    return best["1"] / best["2"]
+    visible = simulate(couplings, 65538, seed=2).visible
+    contenders = [partial(checked_gradient, couplings, visible, EStep(), threads=n) for n in (1, 2)]
+    one, two = interleave(contenders, rounds, clock=time.perf_counter)
+    return one / two
 
 
 def first_call() -> float:
@@ -188,16 +193,17 @@ def loop_share(*, length: int, iterations: int) -> float:
     problem = pose(recording, scales, truth, aligned=False)
     learning = Learning(estep=EStep())
     state = begin(from_signs(truth, scales, seed=3))
+    # The first compiles, and fills the history that later ones work with.
     state = advance(state, problem, learning)
-    whole = estep = 0.0
+    moves = estep = 0.0
     for _ in range(iterations):
-        start = time.perf_counter()
-        checked_gradient(state.couplings, recording, learning.estep, threads=1)
-        middle = time.perf_counter()
-        state = advance(state, problem, learning)
-        whole += time.perf_counter() - middle
+        start = time.thread_time()
+        gradient = checked_gradient(state.couplings, recording, learning.estep, threads=1)
+        middle = time.thread_time()
+        state = move(state, gradient, problem, learning)
+        moves += time.thread_time() - middle
         estep += middle - start
-    return whole / estep - 1.0
+    return moves / estep
 
 
 def as_rows(items: list[Timing]) -> list[dict[str, object]]:

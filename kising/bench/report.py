@@ -19,7 +19,7 @@ from kising.bench.measure import (
 from kising.sweep.directory import atomic_write
 from kising.version import NUMERICS, __version__
 
-HEADER = f"{'':4}{'estimator':12}{'bonds':7}{'µs a slice':>12}{'NumPy':>10}{'ratio':>8}{'ns/bond/it.':>13}"
+HEADER = f"{'':4}{'estimator':12}{'precision':11}{'bonds':7}{'µs a slice':>12}{'NumPy':>10}{'ratio':>8}{'ns/bond/it.':>13}"
 
 
 def bench(path: Path, *, full: bool) -> Iterator[str]:
@@ -58,6 +58,7 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
 
 def _line(row: Timing) -> str:
     return (
-        f"{row.workload:4}{row.estimator:12}{row.bonds:7}{row.microseconds:12.2f}{row.numpy_microseconds:10.1f}"
+        f"{row.workload:4}{row.estimator:12}{row.precision:11}{row.bonds:7}"
+        f"{row.microseconds:12.2f}{row.numpy_microseconds:10.1f}"
         f"{row.ratio:7.1f}x{row.nanoseconds:13.2f}"
     )

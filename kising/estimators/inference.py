@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import repeat
 from typing import Any, NamedTuple, TypeVar
@@ -17,7 +17,9 @@ from kising.estimators.correlations import CODES
 from kising.estimators.totals import add_up
 from kising.model import Array, Couplings, Recording, Spins, as_couplings, as_spins
 
-ESTIMATORS = ("exact", "bp", "tap", "mean-field")
+ESTIMATORS = ("auto", "exact", "bp", "tap", "mean-field")
+# Up to so many hidden spins the sum over all their states takes no longer than belief propagation.
+AUTO_EXACT_HIDDEN = 8
 CORRELATIONS = tuple(CODES)
 PRECISIONS = ("float64", "float32")
 Out = TypeVar("Out")
@@ -86,7 +88,7 @@ class EStep:
     """How hidden spins are averaged over."""
 
     estimator: str = "bp"
-    """exact | bp | tap | mean-field"""
+    """auto | exact | bp | tap | mean-field; auto is exact for few hidden spins, bp for more"""
     correlations: str = "closed"
     """for bp: iterated | closed | pair | corrected | iterated-corrected"""
     tolerance: float = 1e-9
@@ -113,10 +115,13 @@ class EStep:
         if self.max_iterations < 1:
             raise ValueError(f"max_iterations={self.max_iterations}: must be at least 1")
 
-    def check(self, hidden: int) -> None:
-        """Refuse a network that this estimator cannot treat."""
+    def resolved(self, hidden: int) -> "EStep":
+        """The same with `auto` decided; ValueError for a network that the estimator cannot treat."""
+        if self.estimator == "auto":
+            return replace(self, estimator="exact" if hidden <= AUTO_EXACT_HIDDEN else "bp")
         if self.estimator == "exact":
             exact.check_hidden(hidden)
+        return self
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -133,19 +138,20 @@ def infer(
     tolerance: float = 1e-9,
     damping: float | None = None,
     max_iterations: int = 200,
+    precision: str = "float64",
     threads: int = 1,
 ) -> Moments:
     """Average over the hidden spins of every slice of a recording, at the couplings given."""
+    couplings = as_couplings(couplings)
+    spins = as_spins(visible, width=couplings.J.shape[0])
     estep = EStep(
         estimator=estimator,
         correlations=correlations,
         tolerance=tolerance,
         damping=damping,
         max_iterations=max_iterations,
-    )
-    couplings = as_couplings(couplings)
-    spins = as_spins(visible, width=couplings.J.shape[0])
-    estep.check(couplings.K.shape[1])
+        precision=precision,
+    ).resolved(couplings.K.shape[1])
 
     def moments(block: Block, estimate: Estimate) -> Moments:
         return Moments(
@@ -171,27 +177,28 @@ def gradient(
     tolerance: float = 1e-9,
     damping: float | None = None,
     max_iterations: int = 200,
+    precision: str = "float64",
     threads: int = 1,
 ) -> Gradient:
     """The gradient of the mean log-likelihood of a slice; memory does not grow with the length of the
     recording.
     """
+    couplings = as_couplings(couplings)
+    spins = as_spins(visible, width=couplings.J.shape[0])
     estep = EStep(
         estimator=estimator,
         correlations=correlations,
         tolerance=tolerance,
         damping=damping,
         max_iterations=max_iterations,
-    )
-    couplings = as_couplings(couplings)
-    spins = as_spins(visible, width=couplings.J.shape[0])
-    estep.check(couplings.K.shape[1])
+        precision=precision,
+    ).resolved(couplings.K.shape[1])
     return checked_gradient(couplings, spins, estep, threads=threads)
 
 
 def checked_gradient(couplings: Couplings, spins: Spins, estep: EStep, *, threads: int) -> Gradient:
-    """`gradient` for arguments that were checked before: a learner calls it at every iteration on the same
-    data.
+    """`gradient` for arguments that were checked and resolved before: a learner calls it at every iteration on
+    the same data.
     """
     nv, nh = couplings.K.shape
     n_slices = spins.shape[0] - 2
@@ -233,7 +240,7 @@ def assess(
     """Average over hidden spins at the couplings given, and score that against the hidden states that were."""
     couplings = as_couplings(couplings)
     visible, hidden = recording
-    estep.check(hidden.shape[1])
+    estep = estep.resolved(hidden.shape[1])
     n_slices = len(visible) - 2
     sums = np.zeros(7)
 
@@ -246,10 +253,9 @@ def assess(
         return np.array(counts, dtype=np.float64), estimate
 
     ours = _each_block(couplings, visible, estep, tally, keep_pairs=against_exact, threads=threads)
-    exact_estep = EStep(estimator="exact")
     judge: Iterator[Any] = repeat(None)
     if against_exact:
-        exact_estep.check(hidden.shape[1])
+        exact_estep = EStep(estimator="exact").resolved(hidden.shape[1])
         judge = _each_block(couplings, visible, exact_estep, lambda _, e: e, keep_pairs=True, threads=threads)
     for part, (counts, estimate), truth in zip(cut(n_slices), ours, judge, strict=False):
         sums[:3] += counts

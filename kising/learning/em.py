@@ -129,8 +129,13 @@ def advance(state: EMState, problem: Problem, learning: Learning, *, threads: in
     """One EM iteration: E-step at the couplings of `state`, verdict, and, unless that ends it, the step to
     the next.
     """
+    gradient = checked_gradient(state.couplings, problem.visible, learning.estep, threads=threads)
+    return move(state, gradient, problem, learning)
+
+
+def move(state: EMState, gradient: Gradient, problem: Problem, learning: Learning) -> EMState:
+    """What of an iteration comes after the E-step."""
     couplings = state.couplings
-    gradient = checked_gradient(couplings, problem.visible, learning.estep, threads=threads)
     step = scaled_step(gradient, problem.products) if _finite(gradient) else None
     sizes = tuple(np.inf for _ in BLOCKS)
     if step is not None:

@@ -34,6 +34,8 @@ class Fit:
     """converged | stalled | diverged"""
     iterations: int
     """EM iterations made"""
+    estimator: str
+    """the one that ran, where `auto` was asked for"""
     state: EMState
     """where learning ended; give it as `state` to continue"""
 
@@ -57,6 +59,7 @@ def fit(
     estep_tolerance: float = 1e-9,
     estep_damping: float | None = None,
     estep_max_iterations: int = 200,
+    precision: str = "float64",
     threads: int = 1,
     state: EMState | None = None,
 ) -> Fit:
@@ -67,6 +70,8 @@ def fit(
     those of the truth's non-zero bonds, or, without a truth, those of a dense network of strength 1. A fit
     that diverges ends with its flags false; it does not raise.
     """
+    if hidden < 1:
+        raise ValueError(f"hidden={hidden}: must be at least 1")
     learning = Learning(
         estep=EStep(
             estimator=estimator,
@@ -74,7 +79,8 @@ def fit(
             tolerance=estep_tolerance,
             damping=estep_damping,
             max_iterations=estep_max_iterations,
-        ),
+            precision=precision,
+        ).resolved(hidden),
         step=step,
         rate=rate,
         momentum=momentum,
@@ -84,9 +90,6 @@ def fit(
         patience=PATIENCE.get(start, 0) if isinstance(start, str) else 0,
     )
     spins = as_spins(visible)
-    if hidden < 1:
-        raise ValueError(f"hidden={hidden}: must be at least 1")
-    learning.estep.check(hidden)
     shape = (spins.shape[1], hidden)
     if truth is not None:
         truth = as_couplings(truth)
@@ -131,5 +134,6 @@ def summarise(state: EMState, problem: Problem, learning: Learning) -> Fit:
         rmse=score(state.couplings, problem),
         outcome=state.outcome,
         iterations=state.iteration,
+        estimator=learning.estep.estimator,
         state=state,
     )

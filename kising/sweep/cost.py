@@ -19,6 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from kising.sweep.directory import StoreError, atomic_write, make_directory
+from kising.sweep.sections import AUTO_EXACT_HIDDEN
 from kising.version import NUMERICS
 
 if TYPE_CHECKING:
@@ -105,14 +106,21 @@ class CostModel:
 def kind_of(point: Point) -> Kind:
     """What shares a price: the same kernels."""
     learner = point.learner
-    words = [point.task, learner.estimator]
-    if learner.estimator == "bp":
-        words.append(learner.correlations)
+    words = [point.task, _estimator(point)]
+    if words[-1] == "bp":
+        words += [learner.correlations, learner.estep.precision]
     if point.task == "learn":
         words += [learner.start, learner.step]
     elif point.score.exact:
         words.append("against-exact")
     return " ".join(words)
+
+
+def _estimator(point: Point) -> str:
+    """The one that will run."""
+    if point.learner.estimator != "auto":
+        return point.learner.estimator
+    return "exact" if point.model.hidden <= AUTO_EXACT_HIDDEN else "bp"
 
 
 def operations(point: Point, iterations: float) -> float:
@@ -121,7 +129,7 @@ def operations(point: Point, iterations: float) -> float:
     learner = point.learner
     simulation = 0.2 * (nv + nh) ** 2 + 5 * (nv + nh)
     exact = 2.0**nh * (nv + 10) + 40 * nv
-    match learner.estimator:
+    match _estimator(point):
         case "exact":
             estep = exact
         case "bp":

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 Kind = Literal["string", "int", "float", "bool"]
 Row = Mapping[str, object]
@@ -49,6 +49,7 @@ PARAMETERS: Final = (
     Column("learner.estep.tolerance", "float"),
     Column("learner.estep.damping", "string"),
     Column("learner.estep.max_iterations", "int"),
+    Column("learner.estep.precision", "string"),
     Column("score.exact", "bool"),
 )
 """What defines a point: the keys of `Point.values()`."""
@@ -61,6 +62,8 @@ COLUMNS: Final = (
     Column("status", "string", False),
     Column("error", "string"),
     Column("traceback", "string"),
+    # The one that ran: another than asked for where that was `auto`.
+    Column("estimator", "string"),
     Column("outcome", "string"),
     Column("converged_J", "bool"),
     Column("converged_K", "bool"),

@@ -11,14 +11,16 @@ from kising.sweep.values import Amount, Choice, Damping, Flag, Kind, Real, Whole
 
 Task = Literal["learn", "infer"]
 Bonds = Literal["gaussian", "binary"]
-Estimator = Literal["exact", "bp", "tap", "mean-field"]
+Estimator = Literal["auto", "exact", "bp", "tap", "mean-field"]
+Precision = Literal["float64", "float32"]
 Correlations = Literal["iterated", "closed", "pair", "corrected", "iterated-corrected"]
 Start = Literal["signs", "random"]
 Step = Literal["scaled", "gradient"]
 
 #: Enumeration sums over 2^hidden states. A test holds this equal to kising.estimators.exact.MAX_HIDDEN,
-#: which is not imported here: it would load the compiler of the kernels.
+#: which is not imported here: it would load the compiler of the kernels. The same holds for what decides `auto`.
 EXACT_MAX_HIDDEN = 20
+AUTO_EXACT_HIDDEN = 8
 
 _POSITIVE = Real("numbers > 0", lambda x: x > 0)
 _BYTES = {
@@ -56,6 +58,7 @@ class EStep(Section):
     tolerance: Annotated[float, _POSITIVE] = 1e-9
     damping: Annotated[Literal["adaptive"] | float, Damping()] = "adaptive"
     max_iterations: Annotated[int, Whole(1)] = 200
+    precision: Annotated[Precision, Choice("a precision", get_args(Precision))] = "float64"
 
 
 class Learner(Section):
@@ -126,6 +129,7 @@ _LEARNING_ONLY = (
     *("learner.start", "learner.step", *_GRADIENT_ONLY),
     *("learner.tolerance", "learner.hold", "learner.max_iterations"),
 )
+_BP_ONLY = ("learner.correlations", "learner.estep.precision")
 _ESTEP = tuple(key for key in LEAVES if key.startswith("learner.estep."))
 
 
@@ -138,6 +142,6 @@ def unused_keys(task: str, estimator: str, step: str) -> Mapping[str, str]:
         unused |= dict.fromkeys(_GRADIENT_ONLY, "only step gradient uses it")
     if estimator == "exact":
         unused |= dict.fromkeys(_ESTEP, "estimator exact does not iterate")
-    if estimator != "bp":
-        unused["learner.correlations"] = "only estimator bp uses it"
+    if estimator not in ("bp", "auto"):
+        unused |= dict.fromkeys(_BP_ONLY, "only estimator bp uses it")
     return unused

@@ -123,6 +123,7 @@ def _learn(
     found = assess(couplings, recording, learning.estep, against_exact=False, threads=threads)
     errors = rmse(couplings, truth, scales)
     return {
+        "estimator": learning.estep.estimator,
         "outcome": state.outcome,
         **{f"converged_{x}": held >= learning.hold for x, held in zip(BLOCKS, state.held, strict=True)},
         **{f"rmse_{x}": errors[x] for x in BLOCKS},
@@ -148,8 +149,10 @@ def _resumed(saved: bytes | None, truth: Couplings) -> EMState | None:
 
 
 def _infer(point: Point, truth: Couplings, recording: Recording, threads: int) -> dict[str, object]:
-    found = assess(truth, recording, _estep(point), against_exact=point.score.exact, threads=threads)
+    estep = _estep(point)
+    found = assess(truth, recording, estep, against_exact=point.score.exact, threads=threads)
     return {
+        "estimator": estep.estimator,
         # The run of the figures: all its slices settled, or not.
         "outcome": "converged" if found.converged == 1 else "stalled",
         "bp_converged": found.converged,
@@ -171,7 +174,8 @@ def _estep(point: Point) -> EStep:
         tolerance=learner.estep.tolerance,
         damping=None if damping == "adaptive" else float(damping),
         max_iterations=learner.estep.max_iterations,
-    )
+        precision=learner.estep.precision,
+    ).resolved(point.model.hidden)
 
 
 def _scales(point: Point) -> BondScales:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from kising import draw_couplings, gradient, infer, simulate
 from kising.estimators import bp
 from kising.estimators.block import Block, Estimate, empty_estimate, fields
-LANES = 64
+from kising.vectors import width_of
 from kising.model import Couplings
 
+LANES = width_of("float64")
 SETTLED = {"tolerance": 1e-24, "max_iterations": 1000}
 
 
@@ -93,3 +94,44 @@ def test_slices_that_leave_floating_point_are_taken_one_at_a_time(monkeypatch: p
     np.testing.assert_allclose(moments.pair, truth.pair, atol=1e-7)
     mean = visible[2:].T @ moments.mu / len(moments.mu) - moments.pair.mean(axis=0)
     np.testing.assert_allclose(slopes.K, mean, atol=1e-12)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    visible=st.integers(1, 9),
+    hidden=st.integers(1, 5),
+    correlations=st.sampled_from(["closed", "pair", "corrected"]),
+)
+def test_single_precision_is_double_precision_to_its_own_digits(
+    seed: int, visible: int, hidden: int, correlations: str
+) -> None:
+    couplings, recording = small_network(seed, visible=visible, hidden=hidden, strength=0.5, length=60)
+    how = {"correlations": correlations, "tolerance": 1e-12, "max_iterations": 500}
+    double = infer(couplings, recording, **how)
+    single = infer(couplings, recording, precision="float32", **how)
+    settled = double.converged & single.converged
+    assert settled.mean() > 0.9
+    for name in ("m", "mu", "log_likelihood", "pair"):
+        theirs = getattr(double, name)[settled]
+        np.testing.assert_allclose(getattr(single, name)[settled], theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_slices_beyond_single_precision_are_taken_in_double() -> None:
+    couplings = draw_couplings(8, 3, strength=0.5, seed=6)
+    couplings = couplings._replace(L=couplings.L.copy())
+    # A field of 120 where the first spin and the second agree: beyond float32, well within float64.
+    couplings.L[0, :2] = 60.0
+    visible = simulate(couplings, 200, seed=7).visible
+    double = infer(couplings, visible)
+    single = infer(couplings, visible, precision="float32")
+    together = visible[:-2, 0] == visible[:-2, 1]
+    assert 0 < together.mean() < 1
+    for name in ("m", "mu", "log_likelihood", "pair"):
+        ours, theirs = getattr(single, name), getattr(double, name)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
+        # Those that fell back are the very bits of float64; the others are not.
+        np.testing.assert_array_equal(ours[together], theirs[together])
+    assert not np.array_equal(single.m, double.m)
+    slopes = gradient(couplings, visible, precision="float32")
+    mean = visible[2:].T @ single.mu / len(single.mu) - single.pair.mean(axis=0)
+    np.testing.assert_allclose(slopes.K, mean, atol=1e-5)

@@ -113,7 +113,8 @@ def test_values_are_flat_with_one_type_a_column():
 LEARNING = {
     f"learner.{key}" for key in ("start", "step", "rate", "momentum", "tolerance", "hold", "max_iterations")
 }
-ESTEP = {f"learner.estep.{key}" for key in ("tolerance", "damping", "max_iterations")}
+ESTEP = {f"learner.estep.{key}" for key in ("tolerance", "damping", "max_iterations", "precision")}
+BP = {"learner.correlations", "learner.estep.precision"}
 GRADIENT = {"learner.rate", "learner.momentum"}
 
 
@@ -122,12 +123,13 @@ GRADIENT = {"learner.rate", "learner.momentum"}
     [
         (["learner.step=gradient"], set()),
         ([], GRADIENT),
-        (["learner.estimator=tap", "learner.step=gradient"], {"learner.correlations"}),
-        (["learner.estimator=mean-field"], GRADIENT | {"learner.correlations"}),
-        (["learner.estimator=exact"], GRADIENT | ESTEP | {"learner.correlations"}),
+        (["learner.estimator=auto"], GRADIENT),
+        (["learner.estimator=tap", "learner.step=gradient"], BP),
+        (["learner.estimator=mean-field"], GRADIENT | BP),
+        (["learner.estimator=exact"], GRADIENT | ESTEP | BP),
         (["task=infer"], LEARNING),
         (["task=infer", "learner.step=gradient"], LEARNING),
-        (["task=infer", "learner.estimator=exact"], LEARNING | ESTEP | {"learner.correlations"}),
+        (["task=infer", "learner.estimator=exact"], LEARNING | ESTEP | BP),
     ],
 )
 def test_unused_values_are_null_and_their_sections_hold_defaults(overrides, unused):
@@ -142,6 +144,7 @@ def test_unused_values_are_null_and_their_sections_hold_defaults(overrides, unus
         "learner.estep.tolerance": 0.1,
         "learner.estep.damping": 0.2,
         "learner.estep.max_iterations": 3,
+        "learner.estep.precision": "float32",
     }
     point = point_of(*overrides)
     assert point.point_id == point_id_of(point.values())
@@ -280,7 +283,7 @@ values_of = {
     "model.strength": st.floats(0, 10),
     "model.connectivity": st.floats(0, 1, exclude_min=True),
     "data.length": st.integers(3, 10**7),
-    "learner.estimator": st.sampled_from(["exact", "bp", "tap", "mean-field"]),
+    "learner.estimator": st.sampled_from(["auto", "exact", "bp", "tap", "mean-field"]),
     "learner.correlations": st.sampled_from(
         ["iterated", "closed", "pair", "corrected", "iterated-corrected"]
     ),
@@ -294,6 +297,7 @@ values_of = {
     "learner.estep.tolerance": st.floats(1e-15, 1),
     "learner.estep.damping": st.just("adaptive") | st.floats(0, 1, exclude_max=True),
     "learner.estep.max_iterations": st.integers(1, 10**6),
+    "learner.estep.precision": st.sampled_from(["float64", "float32"]),
 }
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from kising import bond_scales, draw_couplings, fit, infer, simulate
 from kising.estimators.exact import MAX_HIDDEN
-from kising.estimators.inference import CORRELATIONS, ESTIMATORS
+from kising.estimators.inference import AUTO_EXACT_HIDDEN, CORRELATIONS, ESTIMATORS, PRECISIONS
 from kising.learning.checkpoint import load
 from kising.learning.starts import STARTS
 from kising.learning.steps import STEPS
@@ -32,6 +32,8 @@ def runs(**changes):
 
 def test_words_of_the_sweep_file_are_those_of_the_science() -> None:
     assert sections.EXACT_MAX_HIDDEN == MAX_HIDDEN
+    assert sections.AUTO_EXACT_HIDDEN == AUTO_EXACT_HIDDEN
+    assert set(sections.get_args(sections.Precision)) == set(PRECISIONS)
     assert set(sections.get_args(sections.Estimator)) == set(ESTIMATORS)
     assert set(sections.get_args(sections.Correlations)) == set(CORRELATIONS)
     assert set(sections.get_args(sections.Start)) == set(STARTS)
@@ -146,3 +148,19 @@ def test_a_state_that_is_none_of_this_network_is_not_used() -> None:
     whole = execute(small, 1, None)
     assert finish(perform(small, 1, None, state)) == whole
     assert finish(perform(small, 1, None, b"nonsense")) == whole
+
+
+@pytest.mark.parametrize("task", ["learn", "infer"])
+@pytest.mark.parametrize(("hidden", "chosen"), [(AUTO_EXACT_HIDDEN, "exact"), (AUTO_EXACT_HIDDEN + 1, "bp")])
+def test_auto_is_decided_by_the_network_and_the_row_says_how(task: str, hidden: int, chosen: str) -> None:
+    how = {"task": task, "model": {"visible": 5, "hidden": hidden}, "data": {"length": 40}, "realizations": 1}
+    learners = {"auto": {"max_iterations": 2}, chosen: {"max_iterations": 2}}
+    if task == "infer":
+        learners = {"auto": {}, chosen: {}}
+    auto, plain = (
+        execute(runs(**how, learner={"estimator": name, **more})[0], 1, None) for name, more in learners.items()
+    )
+    assert (auto["learner.estimator"], auto["estimator"]) == ("auto", chosen)
+    assert (plain["learner.estimator"], plain["estimator"]) == (chosen, chosen)
+    for name in ("log_likelihood", "hidden_overlap", "rmse_K", "outcome"):
+        assert auto.get(name) == plain.get(name)
