@@ -260,8 +260,10 @@ def report(directory: Path) -> None:
     "--seed", type=click.IntRange(min=0), required=True, help="Of the start; another may end elsewhere."
 )
 @click.option(
-    "--estimator", type=click.Choice(["auto", "exact", "bp", "tap", "mean-field"]),
-    default="auto", show_default=True
+    "--estimator",
+    type=click.Choice(["auto", "exact", "bp", "tap", "mean-field"]),
+    default="auto",
+    show_default=True,
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Where the couplings go [FILE with .couplings.npz]."

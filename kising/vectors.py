@@ -14,7 +14,7 @@ written too (`fma`, `fms`, `fnma`): left to the compiler, two forms of one loop 
 import operator
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from kising.jit import inlined
 from kising.model import Array
 
 Vector: TypeAlias = Any
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
 
 BYTES = 64
 # e^x is 2^k e^r with |r| ≤ ½ log 2; log 2 in two parts, of which the first has zeros at its end.
@@ -65,11 +65,12 @@ def sections(sizes: Sequence[int], dtype: npt.DTypeLike) -> tuple[Array, list[in
     return rows(starts[-1], dtype), starts[:-1]
 
 
-def _primitive(function: F) -> F:
-    return cast(F, intrinsic(function))
+def _primitive(function: Callable[Concatenate[Any, P], Any]) -> Callable[P, Any]:
+    """The kernels' view of a function that tells the compiler what to generate for given types."""
+    return cast(Callable[P, Any], intrinsic(function))
 
 
-class VectorType(types.Type):  # type: ignore[misc]
+class VectorType(types.Type):
     """The compiler's name for a vector of `dtype`."""
 
     def __init__(self, dtype: Any) -> None:
@@ -84,7 +85,7 @@ class VectorType(types.Type):  # type: ignore[misc]
 
 
 @register_model(VectorType)
-class _Model(models.PrimitiveModel):  # type: ignore[misc]
+class _Model(models.PrimitiveModel):
     def __init__(self, manager: Any, of: VectorType) -> None:
         super().__init__(manager, of, ir.VectorType(_element(of), of.width))
 
@@ -150,7 +151,7 @@ def _arithmetic(operators: tuple[Any, ...], instruction: str) -> None:
     for op in operators:
 
         @infer_global(op)
-        class _(AbstractTemplate):  # type: ignore[misc]
+        class Rule(AbstractTemplate):
             def generic(self, args: Any, kws: Any) -> Any:
                 found = [a for a in args if isinstance(a, VectorType)]
                 plain = [a for a in args if isinstance(a, types.Number)]

@@ -67,7 +67,9 @@ def test_fused_products(dtype: str) -> None:
 def test_roots_magnitudes_and_bounds(dtype: str) -> None:
     x, y = numbers(dtype)
     quarter = x.dtype.type(0.25)
-    np.testing.assert_array_equal(each(2, x, y), np.sqrt(np.abs(x)) + np.maximum(x, y) - np.minimum(x, quarter))
+    np.testing.assert_array_equal(
+        each(2, x, y), np.sqrt(np.abs(x)) + np.maximum(x, y) - np.minimum(x, quarter)
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -88,7 +90,9 @@ def test_exponential(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_exponential_at_the_ends_of_floating_point(dtype: str) -> None:
     end = np.log(np.finfo(dtype).max)
-    x = np.array([0, end * 0.999, end * 1.01, 1e6, np.inf, -end * 0.98, -2 * end, -1e6, -np.inf, np.nan], dtype)
+    x = np.array(
+        [0, end * 0.999, end * 1.01, 1e6, np.inf, -end * 0.98, -2 * end, -1e6, -np.inf, np.nan], dtype
+    )
     with np.errstate(over="ignore"):
         expected = np.exp(x)
     np.testing.assert_allclose(each(4, x, x), expected, rtol=1e-4 if dtype == "float32" else 1e-12)

@@ -19,7 +19,10 @@ from kising.bench.measure import (
 from kising.sweep.directory import atomic_write
 from kising.version import NUMERICS, __version__
 
-HEADER = f"{'':4}{'estimator':12}{'precision':11}{'bonds':7}{'µs a slice':>12}{'NumPy':>10}{'ratio':>8}{'ns/bond/it.':>13}"
+HEADER = (
+    f"{'':4}{'estimator':12}{'precision':11}{'bonds':7}"
+    f"{'µs a slice':>12}{'NumPy':>10}{'ratio':>8}{'ns/bond/it.':>13}"
+)
 
 
 def bench(path: Path, *, full: bool) -> Iterator[str]:

@@ -88,7 +88,14 @@ def new_scratch(nh: int, dtype: npt.DTypeLike) -> Scratch:
 
 @kernel
 def stage(
-    first: int, theta: Array, g: Array, start: Indices, hidden: Indices, weight: Array, tile: Tile, scratch: Scratch
+    first: int,
+    theta: Array,
+    g: Array,
+    start: Indices,
+    hidden: Indices,
+    weight: Array,
+    tile: Tile,
+    scratch: Scratch,
 ) -> int:
     """Put the slices from `first` on into `tile`; returns how many there were. θ is (B, Nv) and g (B, Nh)."""
     rows, product = tile.rows, scratch.product

@@ -23,7 +23,19 @@ from kising.estimators.block import Block, Estimate
 from kising.estimators.numerics import damping_at
 from kising.jit import inlined, kernel
 from kising.model import Array, Couplings
-from kising.vectors import Vector, fma, fnma, largest, load, log, magnitude, sections, store, tanh, where_above
+from kising.vectors import (
+    Vector,
+    fma,
+    fnma,
+    largest,
+    load,
+    log,
+    magnitude,
+    sections,
+    store,
+    tanh,
+    where_above,
+)
 
 # In place of zero, whose logarithm times itself is zero.
 TINY = 1e-300

@@ -33,7 +33,9 @@ class Totals(NamedTuple):
 def add_up(block: Block, estimate: Estimate) -> Totals:
     """The totals of a block."""
     (n, nv), nh = estimate.m.shape, estimate.mu.shape[1]
-    totals = Totals(np.empty((n, nv)), np.empty((n, nh)), np.empty(n), *(np.zeros(k) for k in (nv, nv, nh, nh, nh)))
+    totals = Totals(
+        np.empty((n, nv)), np.empty((n, nh)), np.empty(n), *(np.zeros(k) for k in (nv, nv, nh, nh, nh))
+    )
     _visible(block.after, block.theta, estimate.m, *totals[:1], *totals[2:5])
     _hidden(block.b, estimate.mu, estimate.log_z, totals.hidden_surprise, totals.log_likelihood, *totals[5:])
     return totals

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kising.sweep.sections import (
+    ADDED_LATER,
     DEFAULTS,
     LEAVES,
     POINT_SECTIONS,
@@ -53,7 +54,12 @@ def short_digest(text: str) -> str:
 
 def point_id_of(values: Mapping[str, object]) -> str:
     """Return the id of the point with these ``values()``, which are also the columns of its rows."""
-    return short_digest(canonical_json(dict(values)))
+    return short_digest(canonical_json({k: v for k, v in values.items() if _tells(k, v)}))
+
+
+def _tells(key: str, value: object) -> bool:
+    """Whether a value is part of an id."""
+    return key not in ADDED_LATER or value not in (None, DEFAULTS[key])
 
 
 @dataclass(frozen=True)
@@ -211,9 +217,9 @@ class _Template:
 
     def __init__(self, values: Mapping[str, Any], unused: Mapping[str, str], axes: Sequence[Axis]) -> None:
         keys = sorted(values)
-        self._parts = [f"{_head(key)}{_text(key, None if key in unused else values[key])}" for key in keys]
+        self._parts = [_part(key, None if key in unused else values[key]) for key in keys]
         self._columns = [
-            (number, keys.index(key), key, _head(key), column)
+            (number, keys.index(key), key, column)
             for number, axis in enumerate(axes)
             for key, column in _by_key(axis)
             if key not in unused
@@ -221,19 +227,19 @@ class _Template:
 
     def point_id(self, digits: Digits) -> str:
         parts = self._parts.copy()
-        for number, spot, key, head, column in self._columns:
-            parts[spot] = head + _text(key, column[digits[number]])
-        return short_digest("{" + ",".join(parts) + "}")
+        for number, spot, key, column in self._columns:
+            parts[spot] = _part(key, column[digits[number]])
+        return short_digest("{" + ",".join(filter(None, parts)) + "}")
 
 
-def _head(key: str) -> str:
-    return canonical_json(key) + ":"
-
-
-def _text(key: str, value: Any) -> str:
-    """Return the canonical JSON of a key's value; numbers by the short way, for there can be millions."""
+def _part(key: str, value: Any) -> str:
+    """Return the canonical JSON of a key and its value, nothing where they are not part of an id; numbers by the
+    short way, for there can be millions.
+    """
+    if not _tells(key, value):
+        return ""
     value = _column_value(key, value)
-    return repr(value) if type(value) in (int, float) else canonical_json(value)
+    return f'"{key}":{repr(value) if type(value) in (int, float) else canonical_json(value)}'
 
 
 def _by_key(axis: Axis) -> Iterator[tuple[str, tuple[Scalar, ...]]]:

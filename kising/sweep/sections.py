@@ -124,6 +124,10 @@ LEAVES: Mapping[str, Kind] = {key: kind for key, kind, _ in _TABLE}
 #: ... and its default, None where it has none.
 DEFAULTS: Mapping[str, Any] = {key: default for key, _, default in _TABLE}
 
+#: Keys that sweep files did not have from the beginning. A point's id holds them only where they are not at their
+#: defaults, so that points written down before keep their ids, and their results.
+ADDED_LATER = frozenset({"learner.estep.precision"})
+
 _GRADIENT_ONLY = ("learner.rate", "learner.momentum")
 _LEARNING_ONLY = (
     *("learner.start", "learner.step", *_GRADIENT_ONLY),

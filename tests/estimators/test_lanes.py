@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kising import draw_couplings, gradient, infer, simulate
 from kising.estimators import bp
 from kising.estimators.block import Block, Estimate, empty_estimate, fields
-from kising.vectors import width_of
 from kising.model import Couplings
+from kising.vectors import width_of
 
 LANES = width_of("float64")
 SETTLED = {"tolerance": 1e-24, "max_iterations": 1000}
@@ -27,7 +27,14 @@ def one_at_a_time(couplings: Couplings, visible: np.ndarray, **how) -> tuple:
 def estimate(couplings: Couplings, block: Block) -> Estimate:
     out = empty_estimate(len(block.g), *couplings.K.shape, keep_pairs=True)
     bp.estimate(
-        couplings, block, out, correlations="closed", tolerance=1e-9, damping=-1.0, max_iterations=200, precision="float64"
+        couplings,
+        block,
+        out,
+        correlations="closed",
+        tolerance=1e-9,
+        damping=-1.0,
+        max_iterations=200,
+        precision="float64",
     )
     return out
 

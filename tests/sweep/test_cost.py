@@ -81,7 +81,11 @@ def test_kinds_are_the_kernels() -> None:
     kinds = {
         kind_of(p) for p in points(**{"learner.estimator": ["exact", "bp", "tap"], "data.length": [10, 20]})
     }
-    assert kinds == {"learn exact signs scaled", "learn bp corrected float64 signs scaled", "learn tap signs scaled"}
+    assert kinds == {
+        "learn exact signs scaled",
+        "learn bp corrected float64 signs scaled",
+        "learn tap signs scaled",
+    }
 
 
 def test_memory_is_linear_in_length() -> None:

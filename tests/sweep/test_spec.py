@@ -102,7 +102,7 @@ def test_what_a_file_says_is_what_the_spec_holds():
         "tolerance": 0.0015,
         "hold": 10,
         "max_iterations": 1000,
-        "estep": {"tolerance": 1e-12, "damping": 0.25, "max_iterations": 64},
+        "estep": {"tolerance": 1e-12, "damping": 0.25, "max_iterations": 64, "precision": "float64"},
     }
     assert spec.score.exact is True
     assert spec.resources.model_dump() == {
@@ -125,7 +125,7 @@ def test_defaults():
         "tolerance": 1e-4,
         "hold": 3,
         "max_iterations": 300,
-        "estep": {"tolerance": 1e-9, "damping": "adaptive", "max_iterations": 200},
+        "estep": {"tolerance": 1e-9, "damping": "adaptive", "max_iterations": 200, "precision": "float64"},
     }
     assert (spec.description, spec.task, spec.realizations, spec.axes) == ("", "learn", 1, ())
     assert spec.resources.model_dump() == {"cpus": 1, "memory": None, "timeout": None, "checkpoint": 60.0}
@@ -198,7 +198,7 @@ def test_arrays_tuples_and_numpy_numbers_are_plain_data():
 def test_mistakes_of_a_mapping_have_dotted_keys():
     learner = {"estimator": "bpp", "estep": {"damping": 3}}
     plain = "text, numbers, true, false, lists, mappings"
-    estimators = "exact, bp, tap, mean-field"
+    estimators = "auto, exact, bp, tap, mean-field"
     assert messages({**BASE, "learner": learner, 5: 6, "seed": Decimal(1)}) == [
         "the key 5 is not text; allowed: keys such as 'data.length'",
         f"seed: a value of type Decimal is not plain data; allowed: {plain}",
@@ -293,7 +293,8 @@ def test_a_preset_overrides_sections_key_by_key_and_axes_whole():
     plain, quick = parse_spec(PRESET), parse_spec(PRESET, preset="quick")
     assert (plain.realizations, quick.realizations) == (9, 2)
     assert quick.learner.rate == 0.5
-    assert quick.learner.estep.model_dump() == {"tolerance": 1e-9, "damping": 0.25, "max_iterations": 7}
+    estep = quick.learner.estep
+    assert (estep.tolerance, estep.damping, estep.max_iterations) == (1e-9, 0.25, 7)
     assert [axis.keys for axis in quick.axes] == [("data.length",)]
     assert quick.model.hidden == 4
     named = parse_spec(PRESET, preset="named")

@@ -252,8 +252,8 @@ class TestSchema:
         # SCHEMA_VERSION, let new columns be nullable, and write the new pair here.
         described = "\n".join(f"{c.name} {c.kind} {c.nullable}" for c in PART_COLUMNS)
         assert (SCHEMA_VERSION, hashlib.sha256(described.encode()).hexdigest()[:16]) == (
-            1,
-            "e14d679726433820",
+            2,
+            "168b3b66d807ad16",
         )
 
     def test_what_may_differ_between_equal_sweeps(self) -> None:
@@ -684,7 +684,7 @@ class TestDamage:
         assert store.table(order_of(range(3)))["data.length"].to_pylist() == [1000, 1002]
 
 
-TAGS = {"kising.schema": "1", "kising.version": "0.1.0"}
+TAGS = {"kising.schema": str(SCHEMA_VERSION), "kising.version": "0.1.0"}
 
 
 class TestAlienParts:
@@ -737,10 +737,13 @@ class TestAlienParts:
 
     def test_a_newer_schema_is_refused_by_version_and_stays(self, store: Store) -> None:
         table = self.genuine(store).append_column("novelty", pa.array([1]))
-        part = forge(store, encoded(table, {"kising.schema": "2", "kising.version": "9.9"}))
+        part = forge(
+            store, encoded(table, {"kising.schema": str(SCHEMA_VERSION + 1), "kising.version": "9.9"})
+        )
         for reader in (store, reopened(store, writable=False)):
             with pytest.raises(
-                StoreError, match=r"kising 9\.9 \(schema 2\).*\(schema 1\).*upgrade"
+                StoreError,
+                match=rf"kising 9\.9 \(schema {SCHEMA_VERSION + 1}\).*\(schema {SCHEMA_VERSION}\).*upgrade",
             ) as caught:
                 reader.scan()
             assert "\n" not in str(caught.value)
@@ -748,7 +751,7 @@ class TestAlienParts:
 
     def test_an_older_schema_reads_with_nulls(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         forge(store, encoded(self.genuine(store).drop_columns(["rmse_J"]), TAGS))
-        monkeypatch.setattr(store_module, "SCHEMA_VERSION", 2)
+        monkeypatch.setattr(store_module, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
         store.commit([make_row(2)])
         assert store.table(order_of([1, 2]))["rmse_J"].to_pylist() == [None, 1 / 3]
         forge(store, encoded(self.genuine(store).drop_columns(["seed"]), TAGS))

@@ -158,7 +158,8 @@ def test_auto_is_decided_by_the_network_and_the_row_says_how(task: str, hidden: 
     if task == "infer":
         learners = {"auto": {}, chosen: {}}
     auto, plain = (
-        execute(runs(**how, learner={"estimator": name, **more})[0], 1, None) for name, more in learners.items()
+        execute(runs(**how, learner={"estimator": name, **more})[0], 1, None)
+        for name, more in learners.items()
     )
     assert (auto["learner.estimator"], auto["estimator"]) == ("auto", chosen)
     assert (plain["learner.estimator"], plain["estimator"]) == (chosen, chosen)
