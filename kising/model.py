@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.jit import kernel
+from kising.vectors import exp, load, rows, store, width_of
 
 Array = npt.NDArray[np.float64]
 Spins = npt.NDArray[np.int8]
@@ -26,6 +27,10 @@ LARGEST_COUPLING = 1e100
 # How many steps of random numbers are drawn at once; it bounds memory and does not enter the results.
 BLOCK_STEPS = 1024
 CHECKED_STEPS = 65536
+# How many spins' messages are looked up together, and in networks of which sizes: a table for fewer spins is not
+# worth its making, for more there is no room.
+GROUPED_SPINS = 4
+GROUPED_SIZES = range(32, 1001)
 
 
 class Couplings(NamedTuple):
@@ -117,10 +122,12 @@ def simulate(couplings: Couplings, length: int, *, seed: Seed) -> Recording:
         raise ValueError(f"length={length}: must be at least 1")
     nv, nh = K.shape
     rng = random_stream(seed)
-    # Column j of the weights is what spin j sends to every spin: the kernel adds columns, in a fixed order.
-    columns = np.zeros((nv + nh, nv + nh))
-    columns[:, :nv] = np.hstack([J, K]).T
-    columns[:nv, nv:] = L.T
+    weights = np.zeros((nv + nh, nv + nh))
+    weights[:nv] = np.hstack([J, K])
+    weights[nv:, :nv] = L
+    together = GROUPED_SPINS if nv + nh in GROUPED_SIZES else 1
+    sent = _sent(weights, together)
+    room = rows(-(-(nv + nh) // width_of(np.float64)), np.float64)
     visible = np.empty((length, nv), dtype=np.int8)
     hidden = np.empty((length, nh), dtype=np.int8)
     # Only a block of steps is ever held with visible and hidden spins in one array.
@@ -129,27 +136,55 @@ def simulate(couplings: Couplings, length: int, *, seed: Seed) -> Recording:
     visible[0], hidden[0] = spins[0, :nv], spins[0, nv:]
     for start in range(1, length, BLOCK_STEPS):
         stop = min(start + BLOCK_STEPS, length)
-        _advance(columns, rng.random((stop - start, nv + nh)), spins[: stop - start + 1])
+        _advance(sent, together, rng.random((stop - start, nv + nh)), room, spins[: stop - start + 1])
         visible[start:stop] = spins[1 : stop - start + 1, :nv]
         hidden[start:stop] = spins[1 : stop - start + 1, nv:]
         spins[0] = spins[stop - start]
     return Recording(visible, hidden)
 
 
+def _sent(weights: Array, together: int) -> Array:
+    """What each group of so many spins sends to every spin, for each of the group's states: a step then adds a row
+    of this table for every group, not one for every spin.
+
+    Spin i of all rows is in lane i % 8 of vector i // 8; row (group, state) begins at vector (group 2^together +
+    state) ⌈N/8⌉. Bit k of a state is set where spin k of the group is +1.
+    """
+    n = len(weights)
+    groups, vectors = -(-n // together), -(-n // width_of(np.float64))
+    table = rows(groups * 2**together * vectors, np.float64)
+    by_state = table.reshape(groups, 2**together, -1)[:, :, :n]
+    for k in range(together):
+        signs = np.where((np.arange(2**together) >> k) & 1, 1.0, -1.0)
+        senders = weights[:, k::together].T
+        by_state[: len(senders)] += signs[:, None] * senders[:, None, :]
+    return table
+
+
 @kernel
-def _advance(columns: Array, uniform: Array, spins: Spins) -> None:
-    """Fill spins[1:] from spins[0]; row t of `uniform` decides step t."""
-    n = columns.shape[0]
-    field = np.empty(n)
+def _advance(sent: Array, together: int, uniform: Array, room: Array, spins: Spins) -> None:
+    """Fill spins[1:] from spins[0]; row t of `uniform` decides step t. `room` holds a row for every spin."""
+    n, vectors = spins.shape[1], room.shape[0]
+    groups = sent.shape[0] // (vectors * 2**together)
+    places = np.empty(groups, np.int64)
+    draws = room.reshape(-1)
     for t in range(uniform.shape[0]):
-        field[:] = 0.0
-        for j in range(n):
-            s = float(spins[t, j])
-            for i in range(n):
-                field[i] += columns[j, i] * s
+        for group in range(groups):
+            state = 0
+            for k in range(min(together, n - group * together)):
+                if spins[t, group * together + k] > 0:
+                    state |= 1 << k
+            places[group] = (group * 2**together + state) * vectors
         for i in range(n):
-            up = uniform[t, i] * (1.0 + np.exp(-2.0 * field[i])) < 1.0
-            spins[t + 1, i] = 1 if up else -1
+            draws[i] = uniform[t, i]
+        for k in range(vectors):
+            field = load(sent, places[0] + k)
+            for group in range(1, groups):
+                field += load(sent, places[group] + k)
+            # 1/P(+1) = 1 + e^{-2f}: the spin is +1 where the draw times this is below one.
+            store(room, k, load(room, k) * (1.0 + exp(-2.0 * field)))
+        for i in range(n):
+            spins[t + 1, i] = 1 if draws[i] < 1.0 else -1
 
 
 def as_couplings(couplings: Couplings) -> Couplings:

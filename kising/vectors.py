@@ -25,9 +25,9 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from kising.jit import inlined
-from kising.model import Array
 
 Vector: TypeAlias = Any
+Array: TypeAlias = npt.NDArray[Any]
 P = ParamSpec("P")
 
 BYTES = 64

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kising import Couplings, bond_scales, draw_couplings, simulate
-from kising.model import as_couplings, as_spins
+from kising.model import as_couplings, as_spins, random_stream
 
 
 @given(st.integers(1, 30), st.integers(1, 10), st.integers(0, 2**32))
@@ -76,6 +76,25 @@ def test_transitions_have_the_probabilities_of_the_model() -> None:
         state = np.hstack([s, sigma])[:-1]
         assert np.abs(noise.T @ state / length).max() < 5 / np.sqrt(length)
         assert np.abs(np.mean(noise**2 - (1 - np.tanh(field[:-1]) ** 2), axis=0)).max() < 5 / np.sqrt(length)
+
+
+@pytest.mark.parametrize(("visible", "hidden"), [(5, 2), (27, 4), (28, 4), (40, 7), (60, 3)])
+def test_every_step_is_what_its_fields_and_draws_say(visible: int, hidden: int) -> None:
+    """Sizes with and without tables for groups of spins, and that groups and vectors divide or do not."""
+    couplings = draw_couplings(visible, hidden, seed=8)
+    J, K, L = couplings
+    recording = simulate(couplings, 60, seed=9)
+    draws = random_stream(9)
+    first = np.where(draws.random(visible + hidden) < 0.5, -1, 1)
+    np.testing.assert_array_equal(np.hstack([recording.visible[0], recording.hidden[0]]), first)
+    uniform = draws.random((59, visible + hidden))
+    for t in range(59):
+        s, sigma = recording.visible[t], recording.hidden[t]
+        field = np.hstack([J @ s + K @ sigma, L @ s])
+        expected = np.where(uniform[t] < 1 / (1 + np.exp(-2 * field)), 1, -1)
+        np.testing.assert_array_equal(
+            np.hstack([recording.visible[t + 1], recording.hidden[t + 1]]), expected
+        )
 
 
 def test_extreme_couplings_simulate_without_complaint() -> None:

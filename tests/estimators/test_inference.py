@@ -140,7 +140,7 @@ def test_assessment_is_made_of_the_moments(estimator: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"estimator": "bpp"}, "must be one of exact, bp, tap, mean-field"),
+        ({"estimator": "bpp"}, "must be one of auto, exact, bp, tap, mean-field"),
         ({"correlations": "open"}, "must be one of iterated, closed, pair, corrected, iterated-corrected"),
         ({"tolerance": -1.0}, "tolerance"),
         ({"damping": 1.0}, "below 1"),
