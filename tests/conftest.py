@@ -18,6 +18,20 @@ settings.register_profile(
 settings.load_profile("kising")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("faults", "the fault campaign (tests/faults)")
+    group.addoption("--kills", type=int, default=200, help="kills of the long campaign, Ray's included")
+    group.addoption("--ray-kills", type=int, default=30, help="those of them on a local Ray")
+    group.addoption("--flips", type=int, default=2000, help="parts that are damaged")
+    group.addoption("--fault-seed", type=int, default=2015, help="of kills and damage")
+
+
+@pytest.fixture
+def fault_seed(request: pytest.FixtureRequest) -> int:
+    """Of the fault campaign."""
+    return int(request.config.getoption("--fault-seed"))
+
+
 class Averages(NamedTuple):
     m: np.ndarray
     mu: np.ndarray

@@ -188,35 +188,6 @@ def committed(out: Path) -> int:
     return len(Store.open(SweepDirectory(out), writable=False).scan().ids)
 
 
-def test_three_sigkills_on_the_way_change_no_bit(tmp_path) -> None:
-    text = """
-name: killed
-seed: 3
-realizations: 10
-model: {visible: 12, hidden: 3}
-learner: {estimator: bp, tolerance: 1e-12, max_iterations: 40}
-axes: {data.length: [1500, 3000]}
-"""
-    file = tmp_path / "killed.yaml"
-    file.write_text(text)
-    out = tmp_path / "r"
-    for _ in range(3):
-        before = committed(out)
-        driver = start_command(out, file)
-        deadline = time.monotonic() + 120
-        while committed(out) <= before and driver.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert driver.poll() is None, driver.stderr.read()
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-        driver.stderr.close()
-    assert 3 <= committed(out) < 20
-    resumed = run_sweep(out, cpus=2)
-    assert resumed.outcome.done < 20
-    assert (resumed.runs["status"] == "done").all()
-    assert_same_bits(resumed.runs, run_sweep(file, out=tmp_path / "whole", cpus=2).runs)
-
-
 def test_ctrl_c_keeps_what_finished_and_says_how_to_go_on(tmp_path) -> None:
     file = tmp_path / "long.yaml"
     file.write_text(

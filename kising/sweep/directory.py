@@ -238,6 +238,7 @@ class SweepDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._locked: tuple[int, int] | None = None  # the lock file that we hold: its device and number
         self.sweep_file = path / "sweep.yaml"
         self.manifest_file = path / "manifest.json"
         self.progress_file = path / "progress.json"
@@ -290,7 +291,8 @@ class SweepDirectory:
         raise StoreError(f"{path} is not a sweep's directory (it has no sweep.yaml): {wanted}")
 
     def _owns(self, name: str) -> bool:
-        own = {value.name for value in vars(self).values() if value != self.path}
+        paths = (value for value in vars(self).values() if isinstance(value, Path))
+        own = {path.name for path in paths if path != self.path}
         return name in own or name.startswith(TEMPORARY_PREFIX)
 
     @contextmanager
@@ -314,6 +316,7 @@ class SweepDirectory:
                 f"{self.path}: its file system has no locks: choose another with --out"
             ) from error
         try:
+            self._locked = _identity(self.lock_file)
             holder = Holder(pid=os.getpid(), host=socket.gethostname(), since=_now(), command=command)
             holder.write(self.driver_file, durable=False)
             for path in self.temporaries():
@@ -321,9 +324,25 @@ class SweepDirectory:
                     path.unlink()
             yield
         finally:
-            with suppress(OSError):
-                self.driver_file.unlink()
+            # Where the lock has passed to another, the signature is the other's.
+            if self._locked is not None and self._locked == _identity(self.lock_file):
+                with suppress(OSError):
+                    self.driver_file.unlink()
+            self._locked = None
             lock.release()
+
+    def check_locked(self) -> None:
+        """Raise LockedError unless we hold the lock: whoever writes parts asks, every time.
+
+        A lock file that somebody has removed locks nobody out: another driver may be at work by now.
+        """
+        if self._locked is None:
+            raise LockedError(f"{self.path}: nothing is written here without its lock")
+        if self._locked != _identity(self.lock_file):
+            raise LockedError(
+                f"{self.path}: its lock file ({self.lock_file.name}) was removed or replaced while this ran, "
+                "and another driver may be at work: nothing more is written; run the same command again"
+            )
 
     def _refusal(self) -> str:
         """Say who holds the lock, waiting a moment for a holder that has only just taken it to sign."""
@@ -379,6 +398,14 @@ class SweepDirectory:
     def read_manifest(self) -> Manifest | None:
         """Read manifest.json; None when there is none or it is garbled."""
         return Manifest.read(self.manifest_file)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _is_dead(pid: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -71,7 +72,9 @@ def _split(left: Sequence[Run]) -> list[tuple[Run, ...]]:
 def _death(batch: Batch, lost: Lost, deaths: int) -> str:
     if lost.kind == "memory":
         asked = "no memory: set" if batch.memory is None else f"{_size(batch.memory)} of memory: raise"
-        return f"out of memory {deaths} times; it asks for {asked} resources.memory"
+        used = re.search(r"\(it used ([^)]+)\)", lost.reason)
+        at = f", the last time at {used[1]}" if used else ""
+        return f"out of memory {deaths} times{at}; it asks for {asked} resources.memory"
     return f"its worker process died {deaths} times"
 
 

@@ -5,7 +5,8 @@ never done. A run may stand in several parts (a retry, a compaction cut short): 
 one, and of equals the later wins. A part whose checksum is right but whose schema is alien is set aside too;
 one of a *newer* schema is refused: the runs in it are good, this kising is too old to read them.
 
-Writing wants the directory's lock (`SweepDirectory.lock`); reading does not, and may go on beside a driver.
+Writing wants the directory's lock (`SweepDirectory.lock`), and makes sure of it every time; reading does not,
+and may go on beside a driver.
 """
 
 from __future__ import annotations
@@ -125,6 +126,7 @@ class Store:
         """Write a derived table as <name>.parquet beside runs.parquet."""
         if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
             raise ValueError(f"{name!r} does not name a table: lower-case letters, digits, - and _ only")
+        self.directory.check_locked()
         table = pa.Table.from_pandas(frame, preserve_index=False)
         with AtomicFile(self.directory.path) as file:
             pq.write_table(table, file.handle, compression="zstd")
@@ -152,6 +154,7 @@ class Store:
         sink = pa.BufferOutputStream()
         with _writer(sink, PART_COLUMNS) as writer:
             writer.write_table(table)
+        self.directory.check_locked()
         path = self._files.publish(memoryview(sink.getvalue()), stamp)
         self._rows[path.name] = table.num_rows
         return path
@@ -191,7 +194,8 @@ class Store:
                 parts[number] = _index_of(self._read(name, _INDEX))
             except NotDataError as error:
                 damaged.append(Damaged(name, str(error)))
-        if self.writable:
+        if self.writable and damaged:
+            self.directory.check_locked()
             for part in damaged:
                 self._files.set_aside(part)
         return parts, damaged
@@ -229,11 +233,13 @@ class Store:
             raise StoreError(
                 f"{path}: the disk gives back other bytes than were written: check it"
             ) from error
+        self.directory.check_locked()
         self._files.remove(names)
         for name in names:
             del self._rows[name]
 
     def _write_runs(self, order: NDArray[np.uint64]) -> Path:
+        self.directory.check_locked()
         with AtomicFile(self.directory.path) as file:
             with _writer(file.handle, COLUMNS) as writer:
                 for block in self._blocks(order):

@@ -254,6 +254,14 @@ def test_running_out_of_memory_names_the_memory() -> None:
     outcome = go(runs(1), Scripted(lambda batch: die(batch, "memory")), journal)
     assert outcome.failures[0].error == "out of memory 3 times; it asks for no memory: set resources.memory"
 
+    def told(batch: Batch) -> list[Event]:
+        return [*die(batch, "memory")[:-1], Lost(batch.batch_id, "Task was killed (it used 3.2GB)", "memory")]
+
+    outcome = go(runs(1), Scripted(told), journal, need=Need(memory=2 * 10**9))
+    assert outcome.failures[0].error == (
+        "out of memory 3 times, the last time at 3.2GB; it asks for 2 GB of memory: raise resources.memory"
+    )
+
 
 def test_a_lost_host_is_not_held_against_its_runs() -> None:
     losses = 10

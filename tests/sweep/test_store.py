@@ -15,11 +15,12 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,7 +29,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kising.sweep import store as store_module
-from kising.sweep.directory import StoreError, SweepDirectory
+from kising.sweep.directory import LockedError, StoreError, SweepDirectory
 from kising.sweep.parts import FAN_IN, FULL_PART, Listing, PartFiles, parts_to_merge
 from kising.sweep.schema import (
     COLUMNS,
@@ -121,11 +122,20 @@ def encoded(table: pa.Table, tags: Mapping[str, str]) -> bytes:
     return sink.getvalue()
 
 
+def opened(path: Path) -> Store:
+    """A store under its lock, which is held for as long as anything refers to its directory."""
+    directory = SweepDirectory.create(path)
+    directory.kept = directory.lock()  # type: ignore[attr-defined]
+    directory.kept.__enter__()  # type: ignore[attr-defined]
+    return Store.open(directory)
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> Iterator[Store]:
     directory = SweepDirectory.create(tmp_path / "sweep")
     directory.write_sweep("name: sweep\n")
-    return Store.open(directory)
+    with directory.lock():
+        yield Store.open(directory)
 
 
 class TestRoundTrip:
@@ -360,7 +370,7 @@ class TestWhichRowCounts:
         commits: list[list[tuple[int, bool]]],
         data: st.DataObject,
     ) -> None:
-        store = Store.open(SweepDirectory.create(tmp_path_factory.mktemp("sweep")))
+        store = opened(tmp_path_factory.mktemp("sweep"))
         model: dict[int, tuple[bool, int]] = {}
         for step, commit in enumerate(commits):
             rows = []
@@ -459,15 +469,15 @@ class TestFailingCommits:
         for row in rows:
             store.commit([row])
         before = store.directory.path.with_name("before")
-        shutil.copytree(store.directory.path, before)
+        shutil.copytree(store.directory.parts, before)
         with monkeypatch.context() as patch:
             counter = Step(patch, 0, Killed())
             store.compact()
         assert len(part_names(store)) < FAN_IN
         assert counter.count == 3 + FAN_IN + 1  # a commit, the unlinks, the fsync of the directory
         for k in range(1, counter.count + 1):
-            shutil.rmtree(store.directory.path)
-            shutil.copytree(before, store.directory.path)
+            shutil.rmtree(store.directory.parts)
+            shutil.copytree(before, store.directory.parts)
             error = Killed() if failure == "kill" else OSError(errno.ENOSPC, "full")
             with monkeypatch.context() as patch:
                 Step(patch, k, error)
@@ -496,32 +506,85 @@ class TestFailingCommits:
             assert path.read_bytes() == before
         assert store.directory.temporaries() == []
 
-    def test_a_disk_that_fills_up_under_the_parquet_writer(self, store: Store) -> None:
-        store.commit([make_row(1)])
+    def test_a_disk_that_fills_up_under_the_parquet_writer(self, tmp_path: Path) -> None:
         code = f"""
             import resource, signal
             from pathlib import Path
             import numpy as np
             from kising.sweep.directory import StoreError, SweepDirectory
             from kising.sweep.store import Store
-            store = Store.open(SweepDirectory.open(Path({str(store.directory.path)!r})))
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-            try:
-                store.write_runs(np.array([{number(1)}], dtype=np.uint64))
-            except StoreError as error:
-                print(error)
+            directory = SweepDirectory.create(Path({str(tmp_path / "sweep")!r}))
+            with directory.lock():
+                store = Store.open(directory)
+                store.commit([{make_row(1)!r}])
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+                try:
+                    store.write_runs(np.array([{number(1)}], dtype=np.uint64))
+                except StoreError as error:
+                    print(error)
         """
         answer = run_python(code)
         assert answer.stdout.count("\n") == 1
         assert "File too large" in answer.stdout
-        assert not store.directory.runs_file.exists()
-        assert store.directory.temporaries() == []
+        directory = SweepDirectory(tmp_path / "sweep")
+        assert not directory.runs_file.exists()
+        assert directory.temporaries() == []
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", textwrap.dedent(code)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+class TestTheLock:
+    WRITES = (
+        lambda store: store.commit([make_row(9)]),
+        lambda store: store.write_runs(order_of([0])),
+        lambda store: store.write_table("summary", pd.DataFrame({"a": [1]})),
+        lambda store: store.compact(),
+    )
+
+    @pytest.mark.parametrize("write", WRITES)
+    def test_nothing_is_written_without_it(self, tmp_path: Path, write: Any) -> None:
+        directory = SweepDirectory.create(tmp_path / "sweep")
+        with directory.lock():
+            store = Store.open(directory)
+            for i in range(FAN_IN):
+                store.commit([make_row(i)])
+        before = sorted(path.name for path in directory.path.rglob("*"))
+        with pytest.raises(LockedError, match="without its lock"):
+            write(Store.open(SweepDirectory(directory.path)))
+        assert sorted(path.name for path in directory.path.rglob("*")) == before
+
+    @pytest.mark.parametrize("write", WRITES)
+    def test_a_driver_whose_lock_file_was_removed_writes_nothing_more(
+        self, tmp_path: Path, write: Any
+    ) -> None:
+        directory = SweepDirectory.create(tmp_path / "sweep")
+        with directory.lock():
+            store = Store.open(directory)
+            for i in range(FAN_IN):
+                store.commit([make_row(i)])
+            directory.lock_file.unlink()
+            with pytest.raises(LockedError, match="removed or replaced"):
+                write(store)
+            with SweepDirectory(directory.path).lock("the next one"):
+                with pytest.raises(LockedError, match="removed or replaced"):
+                    write(store)
+                holder = directory.holder()
+                assert holder is not None
+                assert holder.command == "the next one"
+            assert len(part_names(store)) == FAN_IN
+
+    def test_a_part_is_not_set_aside_without_it(self, tmp_path: Path) -> None:
+        directory = SweepDirectory.create(tmp_path / "sweep")
+        with directory.lock():
+            path = Store.open(directory).commit([make_row(1)])
+        path.write_bytes(b"")
+        with pytest.raises(LockedError):
+            Store.open(SweepDirectory(directory.path)).scan()
+        assert path.exists()
 
 
 class TestRealKills:
@@ -540,7 +603,10 @@ class TestRealKills:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return real(*arguments, **options)
             return wrapped
-        store = Store.open(SweepDirectory.create(Path({path!r})))
+        directory = SweepDirectory.create(Path({path!r}))
+        lock = directory.lock()
+        lock.__enter__()
+        store = Store.open(directory)
         for row in rows[:-1]:
             store.commit([row])
         os.fsync, os.replace, os.unlink = step(os.fsync), step(os.replace), step(os.unlink)
@@ -880,7 +946,7 @@ class TestCompaction:
 class TestRunsFile:
     def history(self, tmp_path: Path, name: str, seed: int) -> Store:
         """Commit the same rows in an order, in parts, with duplicates and compactions by the seed."""
-        store = Store.open(SweepDirectory.create(tmp_path / name))
+        store = opened(tmp_path / name)
         generator = random.Random(seed)
         waiting = list(range(100))
         generator.shuffle(waiting)

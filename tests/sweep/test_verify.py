@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,11 @@ def runs(plan: Plan) -> list[Run]:
 
 
 @pytest.fixture
-def store(tmp_path: Path, plan: Plan) -> Store:
+def store(tmp_path: Path, plan: Plan) -> Iterator[Store]:
     directory = SweepDirectory.create(tmp_path / "sweep")
     directory.write_sweep(dump_spec(plan.spec))
-    return Store.open(directory)
+    with directory.lock():
+        yield Store.open(directory)
 
 
 @pytest.fixture

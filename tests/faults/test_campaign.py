@@ -1,0 +1,66 @@
+"""Nothing is ever lost: sweeps are killed in every way there is, resumed, and compared bit by bit.
+
+The long campaign is `pytest -m faults --kills 1000 --ray-kills 150 --flips 2000`; a failure is repeated with the
+`--fault-seed` that it prints.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from campaign import Campaign, Tally
+from damage import damage_parts
+from saboteur import STEPS
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n{tally.line()}")
+    assert (tally.lost, tally.wrong) == (0, 0)
+
+
+def test_killed_drivers_lose_nothing(
+    tmp_path: Path, fault_seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tally = Campaign(tmp_path, fault_seed, realizations=1).in_process(8).tally
+    judge(tally, capsys)
+    assert tally.kills.total() >= 8
+
+
+def test_killed_rays_lose_nothing(
+    tmp_path: Path, fault_seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tally = Campaign(tmp_path, fault_seed, realizations=2).on_ray(2).tally
+    judge(tally, capsys)
+    assert tally.kills.total() >= 2
+
+
+@pytest.mark.faults
+def test_the_long_campaign(
+    tmp_path: Path, fault_seed: int, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kills, ray_kills = request.config.getoption("--kills"), request.config.getoption("--ray-kills")
+    campaign = Campaign(tmp_path, fault_seed)
+    try:
+        campaign.in_process(kills - ray_kills)
+        campaign.on_ray(ray_kills)
+    finally:
+        judge(campaign.tally, capsys)
+    if kills - ray_kills >= 500:
+        assert campaign.tally.steps == set(STEPS)
+
+
+@pytest.mark.faults
+def test_many_damaged_parts(
+    tmp_path: Path, fault_seed: int, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tally = damage_parts(tmp_path, fault_seed, request.config.getoption("--flips"))
+    with capsys.disabled():
+        print(f"\n{tally.line()}")
+    assert (tally.read_as_data, tally.missed) == (0, 0)
