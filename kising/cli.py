@@ -285,6 +285,9 @@ def fit(file: Path, hidden: int, seed: int, estimator: str, out: Path | None) ->
 @main.command()
 @click.option("--full", is_flag=True, help="More rounds and longer recordings.")
 @click.option(
+    "--driver", is_flag=True, help="Measure what the driver costs instead, and simulate thousands of workers."
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("bench.json"),
@@ -292,8 +295,14 @@ def fit(file: Path, hidden: int, seed: int, estimator: str, out: Path | None) ->
     help="File of the numbers.",
 )
 @_plainly
-def bench(full: bool, out: Path) -> None:
+def bench(full: bool, driver: bool, out: Path) -> None:
     """Time the kernels of this machine against NumPy doing the same maths."""
+    if driver:
+        from kising.bench.scaling import bench_driver
+
+        for line in bench_driver(window=120.0 if full else 60.0):
+            click.echo(line)
+        return
     from kising.bench.report import bench as measure
 
     for line in measure(out, full=full):

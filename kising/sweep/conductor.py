@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kising.sweep.batching import Cutter
 from kising.sweep.executor import (
+    CHUNK_SECONDS,
     Batch,
     Checkpoint,
     Event,
@@ -54,6 +55,7 @@ _WAIT_SECONDS: Final = 0.5
 _CANCEL_SECONDS: Final = 5.0  # for killed batches to say so before the sweep returns
 _UNREACHABLE_SECONDS: Final = 60.0  # after which a batch that was killed is taken for dead
 _CHECKPOINT_SECONDS_PER_SLOT: Final = 0.1  # so that the driver writes ten checkpoints a second at most
+_CHUNK_SECONDS_PER_SLOT: Final = 1e-3  # so that it reads a thousand messages a second at most
 _STILLBORN: Final = 10  # batches in a row that died before they began: the workers are broken, not the runs
 
 
@@ -214,7 +216,14 @@ class _Conductor:
             if self._policy.checkpoint_seconds is not None:
                 interval = max(self._policy.checkpoint_seconds, _CHECKPOINT_SECONDS_PER_SLOT * self._slots)
         batch = Batch(
-            self._tally.batches, runs, need.cpus, need.memory, need.timeout, checkpoint=interval, saved=saved
+            self._tally.batches,
+            runs,
+            need.cpus,
+            need.memory,
+            need.timeout,
+            chunk_seconds=max(CHUNK_SECONDS, _CHUNK_SECONDS_PER_SLOT * self._slots),
+            checkpoint=interval,
+            saved=saved,
         )
         self._tally.batches += 1
         # The states are not held on to: they weigh, and what comes next is read from the shelf.

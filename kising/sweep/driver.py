@@ -30,7 +30,7 @@ from kising.sweep.executor import (
     Work,
 )
 from kising.sweep.raysetup import Scratch, Variables, check_answers, checkout, environment, shielded, silenced
-from kising.sweep.raywords import line, reason, why
+from kising.sweep.raywords import OUTSIDE, line, reason, why
 from kising.sweep.watch import Watch
 from kising.version import NUMERICS, __version__
 
@@ -109,6 +109,8 @@ class RayCluster:
         try:
             with shielded(), silenced():
                 ray = _fresh_ray()
+                if not ray._private.services.find_node_ids():  # ray.init would look for one for a minute
+                    raise ExecutorError(f"cannot join the Ray cluster at {address}: {OUTSIDE}")
                 ray.init(
                     address=address,
                     log_to_driver=False,
@@ -117,7 +119,7 @@ class RayCluster:
                 )
         except BaseException as error:
             variables.restore()
-            if isinstance(error, Exception):
+            if isinstance(error, Exception) and not isinstance(error, ExecutorError):
                 raise ExecutorError(f"cannot join the Ray cluster at {address}: {why(error)}") from error
             raise
         return cls(ray, f"Ray at {address}", variables, None)

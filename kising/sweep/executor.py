@@ -72,6 +72,9 @@ class Batch:
     cpus: int
     memory: int | None
     timeout: float | None
+    chunk_seconds: float = (
+        CHUNK_SECONDS  # that finished rows wait for others, and one run, before they set out
+    )
     checkpoint: float | None = None  # seconds between two checkpoints of a run; None: there are none
     saved: Mapping[str, Saved] = field(default_factory=dict)  # by run id: runs that were on their way before
 
@@ -181,7 +184,7 @@ def run_batch(batch: Batch, work: Work) -> Iterator[Started | Rows | Checkpoint]
                 yield Checkpoint(batch.batch_id, run.run_id, saved)
             rows.append(attempt.row)
             weight += _ROW_BYTES + len(str(attempt.row.get("traceback") or ""))
-            if weight >= CHUNK_BYTES or time.monotonic() - sent >= CHUNK_SECONDS:
+            if weight >= CHUNK_BYTES or time.monotonic() - sent >= batch.chunk_seconds:
                 yield Rows(batch.batch_id, tuple(rows))
                 rows, weight, sent = [], 0, time.monotonic()
     if rows:

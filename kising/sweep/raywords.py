@@ -13,6 +13,12 @@ _VERSIONS: Final = re.compile(
 )
 
 
+OUTSIDE: Final = (
+    "this host is not part of it: run kising on one of its hosts (`ray exec`, `ray submit`), "
+    "or make this host one with `ray start --address`"
+)
+
+
 def why(error: BaseException) -> str:
     """Why a cluster did not take us."""
     causes: list[BaseException] = []
@@ -30,11 +36,6 @@ def why(error: BaseException) -> str:
         )
     if _REFUSED.search(text):
         return f"it refused our token; {_TOKEN}"
-    if "node_ip_address.json" in text or "IP address" in text:
-        return (
-            "this host is not part of it: run kising on one of its hosts (`ray exec`, `ray submit`), "
-            "or make this host one with `ray start --address`"
-        )
     return line(error)
 
 

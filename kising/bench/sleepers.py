@@ -1,0 +1,202 @@
+"""Workers that only sleep: an executor for asking what the driver of a large cluster has to do.
+
+Batches take as long as real ones would, in real time, and say what real ones would say and when; and for all
+that they say the driver is charged what Ray has been measured to charge it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import time
+from collections import deque
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kising.sweep.executor import Batch, Event, Finished, Lost, Need, Rows, Started
+
+if TYPE_CHECKING:
+    from kising.sweep.plan import Run
+
+CORES: Final = 64
+"""Cores of a host."""
+
+_FRACTIONS: Final = (
+    "rmse_J",
+    "rmse_K",
+    "rmse_L",
+    "baseline_rmse",
+    "bp_converged",
+    "corrected",
+    "log_likelihood",
+)
+_MEASURED: Final = {
+    **dict.fromkeys(_FRACTIONS, 0.123456789),
+    **dict.fromkeys(("converged_J", "converged_K", "converged_L"), True),
+    "outcome": "converged",
+    "iterations": 34,
+}
+
+
+def sample_row(run: Run, seconds: float, host: str) -> dict[str, object]:
+    """A row such as a learning run gives."""
+    return {
+        "run_id": run.run_id,
+        "point_id": run.point.point_id,
+        **run.point.values(),
+        "realization": run.realization,
+        **_MEASURED,
+        "status": "done",
+        "seconds": seconds,
+        "host": host,
+    }
+
+
+def instant(
+    run: Run, threads: int, timeout: float | None, state: bytes | None
+) -> Generator[Any, None, Mapping[str, object]]:
+    """A work that is done at once; workers of a real Ray run it to measure what Ray costs."""
+    yield from ()
+    return sample_row(run, 0.0, "")
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Seconds of cpu that Ray costs the driver."""
+
+    batch: float  # from its submission to its end, its start included
+    message: float  # of rows
+    row: float  # in a message
+
+
+@dataclass
+class _Flight:
+    batch: Batch
+    worker: tuple[str, int]  # host and number
+    due: list[float]  # when each of its runs ends
+    told: int = 0  # rows that have been sent
+
+
+class Sleepers:
+    """So many workers, on hosts of 64 cores; a run sleeps about so many seconds, by half more or less."""
+
+    name = "sleepers"
+
+    def __init__(self, workers: int, seconds: float, prices: Prices) -> None:
+        self._seconds, self._prices = seconds, prices
+        self._free = [(f"host{number // CORES:03}", number) for number in range(workers)]
+        self._workers = workers
+        self._random = random.Random(2015)
+        self._queue: deque[Batch] = deque()
+        self._flights: dict[int, _Flight] = {}
+        self._next: list[tuple[float, int]] = []  # when a batch has something to say
+        self._said: list[Event] = []
+        self._owed = 0.0
+        self.batches = self.messages = self.rows = 0
+
+    def slots(self, need: Need) -> int:
+        """Return the number of workers."""
+        return self._workers
+
+    def reach(self, need: Need) -> int:
+        """Return the number of workers."""
+        return self._workers
+
+    def cores(self) -> Mapping[str, float]:
+        """Return the hosts."""
+        return {f"host{number:03}": CORES for number in range(-(-self._workers // CORES))}
+
+    def refuse(self, need: Need) -> str | None:
+        """Refuse nothing."""
+        return None
+
+    def submit(self, batch: Batch) -> None:
+        """Take a batch."""
+        began = time.thread_time()
+        self._queue.append(batch)
+        self._begin()
+        self._charge(self._prices.batch, began)
+
+    def events(self, timeout: float) -> list[Event]:
+        """Sleep until something has happened."""
+        end = time.monotonic() + timeout
+        while not self._said and (now := time.monotonic()) < end:
+            wake = min(end, self._next[0][0]) if self._next else end
+            time.sleep(max(wake - now, 0.0))
+            began = time.thread_time()
+            self._tell()
+            messages = sum(isinstance(event, Rows) for event in self._said)
+            rows = sum(len(event.rows) for event in self._said if isinstance(event, Rows))
+            self.messages, self.rows = self.messages + messages, self.rows + rows
+            self._charge(messages * self._prices.message + rows * self._prices.row, began)
+        said, self._said = self._said, []
+        return said
+
+    def cancel(self, batch_id: int) -> None:
+        """Drop a batch."""
+        flight = self._flights.pop(batch_id, None)
+        if flight is not None:
+            self._free.append(flight.worker)
+        self._said.append(Lost(batch_id, "cancelled", "cancelled"))
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._flights.clear()
+
+    def _begin(self) -> None:
+        """Give batches that wait to workers that are free."""
+        while self._free and self._queue:
+            batch, worker, now = self._queue.popleft(), self._free.pop(), time.monotonic()
+            due = []
+            for _ in batch.runs:
+                now += self._seconds * (0.5 + self._random.random())
+                due.append(now)
+            self._flights[batch.batch_id] = _Flight(batch, worker, due)
+            self._said.append(Started(batch.batch_id, *worker))
+            self.batches += 1
+            self._wait(batch.batch_id)
+
+    def _wait(self, batch_id: int) -> None:
+        """Note when the batch next sends rows: as `run_batch` does."""
+        flight = self._flights[batch_id]
+        since = flight.due[flight.told - 1] if flight.told else flight.due[0] - self._seconds
+        last = len(flight.due) - 1
+        number = flight.told
+        while number < last and flight.due[number] - since < flight.batch.chunk_seconds:
+            number += 1
+        heapq.heappush(self._next, (flight.due[number], batch_id))
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        while self._next and self._next[0][0] <= now:
+            due, batch_id = heapq.heappop(self._next)
+            flight = self._flights.get(batch_id)
+            if flight is None:
+                continue
+            until = next((n for n, end in enumerate(flight.due) if end > due), len(flight.due))
+            before = flight.due[flight.told - 1] if flight.told else due - self._seconds
+            rows = []
+            for number in range(flight.told, until):
+                rows.append(
+                    sample_row(flight.batch.runs[number], flight.due[number] - before, flight.worker[0])
+                )
+                before = flight.due[number]
+            flight.told = until
+            self._said.append(Rows(batch_id, tuple(rows)))
+            if until == len(flight.due):
+                del self._flights[batch_id]
+                self._free.append(flight.worker)
+                self._said.append(Finished(batch_id))
+                self._begin()
+            else:
+                self._wait(batch_id)
+
+    def _charge(self, price: float, began: float) -> None:
+        """Spend what Ray would have, less what was spent here instead."""
+        self._owed += price - (time.thread_time() - began)
+        end = time.thread_time() + self._owed
+        if self._owed > 1e-3:
+            while time.thread_time() < end:
+                pass
+            self._owed = end - time.thread_time()

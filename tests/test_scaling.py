@@ -1,0 +1,79 @@
+"""Workers that only sleep: they say what real ones say, and charge what they should."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from kising.bench.scaling import Simulated, _spec, line, simulate
+from kising.bench.sleepers import Prices, Sleepers, sample_row
+from kising.sweep.conductor import conduct
+from kising.sweep.directory import SweepDirectory
+from kising.sweep.executor import Batch, Finished, Need, Rows, Started
+from kising.sweep.plan import Plan
+from kising.sweep.store import Store
+from kising.version import NUMERICS, __version__
+
+FREE = Prices(0.0, 0.0, 0.0)
+
+
+def test_events_of_a_batch_come_in_order_and_no_row_is_missing() -> None:
+    runs = tuple(Plan.of(_spec(7)).runs())
+    sleepers = Sleepers(2, 0.01, FREE)
+    for number in range(3):  # one waits for a worker
+        sleepers.submit(Batch(number, runs, 1, None, None, chunk_seconds=0.02))
+    events = []
+    while sum(isinstance(event, Finished) for event in events) < 3:
+        events.extend(sleepers.events(1.0))
+    for number in range(3):
+        first, *middle, last = [event for event in events if event.batch_id == number]
+        assert isinstance(first, Started)
+        assert last == Finished(number)
+        assert len(middle) > 1
+        assert all(isinstance(event, Rows) for event in middle)
+        assert [row["run_id"] for event in middle for row in event.rows] == [run.run_id for run in runs]
+    assert sleepers.events(0.0) == []
+
+
+def test_a_sweep_of_sleepers_is_whole() -> None:
+    plan, rows, need = Plan.of(_spec(500)), [], Need()
+    sleepers = Sleepers(100, 0.005, FREE)
+    outcome = conduct(
+        plan.runs(), sleepers, rows.extend, cost=lambda _: 0.005, need=lambda _: need, total=500
+    )
+    assert (outcome.done, outcome.lost) == (500, 0)
+    assert {row["run_id"] for row in rows} == {run.run_id for run in plan.runs()}
+    assert (sleepers.rows, sleepers.batches) == (500, outcome.batches)
+
+
+def test_the_driver_is_charged() -> None:
+    runs = tuple(Plan.of(_spec(10)).runs())
+    sleepers = Sleepers(1, 0.0, Prices(batch=0.02, message=0.01, row=0.005))
+    began = time.thread_time()
+    sleepers.submit(Batch(0, runs, 1, None, None))
+    events = []
+    while not events or events[-1] != Finished(0):
+        events.extend(sleepers.events(1.0))
+    assert sleepers.messages == 1  # that it has started is not counted: the batch's price has that
+    assert time.thread_time() - began >= 0.02 + 0.01 + 10 * 0.005 - 1e-3
+
+
+def test_a_sample_row_is_one_that_the_store_takes(tmp_path: Path) -> None:
+    (run,) = Plan.of(_spec(1)).runs()
+    store = Store.open(SweepDirectory.create(tmp_path))
+    row = {**sample_row(run, 1.0, "h"), "numerics": NUMERICS, "version": __version__}
+    store.commit([row])
+    assert len(store.scan().ids) == 1
+
+
+def test_a_simulation_counts_what_it_drives() -> None:
+    case = simulate(20, 0.05, FREE, window=1.0, ramp=1.0)
+    assert case.workers == 20
+    assert case.batches < case.runs <= 20 / 0.025
+    assert case.cpu > 0
+    assert case.memory > 1e6
+
+
+def test_a_line_of_the_table() -> None:
+    text = line(Simulated(workers=1000, run_seconds=10, batches=50.0, runs=100.0, cpu=0.25, memory=3e8))
+    assert text.split() == ["1000", "10", "s", "20.0", "s", "50.0", "100", "25.0%", "300", "MB"]
