@@ -60,10 +60,11 @@ def test_the_driver_is_charged() -> None:
 
 def test_a_sample_row_is_one_that_the_store_takes(tmp_path: Path) -> None:
     (run,) = Plan.of(_spec(1)).runs()
-    store = Store.open(SweepDirectory.create(tmp_path))
-    row = {**sample_row(run, 1.0, "h"), "numerics": NUMERICS, "version": __version__}
-    store.commit([row])
-    assert len(store.scan().ids) == 1
+    directory = SweepDirectory.create(tmp_path)
+    with directory.lock():
+        store = Store.open(directory)
+        store.commit([{**sample_row(run, 1.0, "h"), "numerics": NUMERICS, "version": __version__}])
+        assert len(store.scan().ids) == 1
 
 
 def test_a_simulation_counts_what_it_drives() -> None:

@@ -183,34 +183,37 @@ def simulate(
     marks: list[tuple[float, float, int, int]] = []
     # The first wave begins and ends all at once; wait until it has spread.
     ramp = 30.0 + 3 * seconds if ramp is None else ramp
+    need = Need()
+
+    def observe(snapshot: Snapshot) -> None:
+        if snapshot.seconds >= ramp + len(marks) * window:
+            marks.append((time.monotonic(), time.process_time(), executor.batches, executor.rows))
+            if len(marks) == 2:
+                stop.ask("enough")
+
     with tempfile.TemporaryDirectory() as place:
         directory = SweepDirectory.create(Path(place))
-        store = Store.open(directory)
-        tables = Tables(store, plan)
+        with directory.lock("kising bench"):
+            store = Store.open(directory)
+            tables = Tables(store, plan)
 
-        def commit(rows: Sequence[dict[str, object]]) -> None:
-            store.commit(rows)
-            store.compact()
-            tables.refresh()
+            def commit(rows: Sequence[dict[str, object]]) -> None:
+                store.commit(rows)
+                store.compact()
+                tables.refresh()
 
-        def observe(snapshot: Snapshot) -> None:
-            if snapshot.seconds >= ramp + len(marks) * window:
-                marks.append((time.monotonic(), time.process_time(), executor.batches, executor.rows))
-                if len(marks) == 2:
-                    stop.ask("enough")
-
-        conduct(
-            plan.runs(),
-            executor,
-            commit,
-            cost=lambda run: seconds,
-            need=lambda run: Need(),
-            total=plan.n_runs,
-            stamp={"numerics": NUMERICS, "version": __version__},
-            policy=Policy(grace_seconds=0.0),
-            stop=stop,
-            observers=(Journal(directory), observe),
-        )
+            conduct(
+                plan.runs(),
+                executor,
+                commit,
+                cost=lambda run: seconds,
+                need=lambda run: need,
+                total=plan.n_runs,
+                stamp={"numerics": NUMERICS, "version": __version__},
+                policy=Policy(grace_seconds=0.0),
+                stop=stop,
+                observers=(Journal(directory), observe),
+            )
     (began, cpu, batches, rows), (ended, cpu_after, batches_after, rows_after) = marks[:2]
     wall = ended - began
     return Simulated(
