@@ -16,6 +16,7 @@ from kising.sweep.cost import CostModel
 from kising.sweep.directory import StoreError, SweepDirectory
 from kising.sweep.executor import Executor, Need
 from kising.sweep.journal import Journal
+from kising.sweep.kept import lacking
 from kising.sweep.plan import Plan, Run
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec
 from kising.sweep.stop import StopRequest
@@ -145,7 +146,7 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
     with directory.lock(session.command):
         store = Store.open(directory)
         scan = store.scan()
-        todo, failed = _to_do(plan, scan, session)
+        todo, failed = _to_do(plan, store, scan, session)
         _tell(plan, scan, todo, path, session.say)
         directory.write_sweep(dump_spec(spec))
         directory.write_manifest(numerics=NUMERICS, command=session.command)
@@ -153,10 +154,10 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
         outcome = _conduct(plan, todo, failed, store, directory, tables, session)
         store.compact()
         frames = tables.write()
-    return Results(*frames, path, outcome)
+    return Results(frames.runs, frames.summary, frames.scaling, path, outcome)
 
 
-def _to_do(plan: Plan, scan: Scan, session: Session) -> tuple[np.ndarray, int]:
+def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[np.ndarray, int]:
     """Which runs of the plan to run now, as a mask, and how many stay failed."""
     if not len(scan.ids):
         return np.ones(plan.n_runs, dtype=bool), 0
@@ -170,7 +171,8 @@ def _to_do(plan: Plan, scan: Scan, session: Session) -> tuple[np.ndarray, int]:
             f"{int(stale.sum())} finished runs were made by numerics version {', '.join(map(str, made))}, this is "
             f"version {NUMERICS}: say --stale keep to keep them or --stale redo to run them again"
         )
-    todo = ~known
+    # Runs of which more is to be kept than was asked for before are run again: their rows do not change.
+    todo = ~known | (lacking(plan, store) & ~failed & ~stale)
     if session.stale == "redo":
         todo |= stale
     if session.retry_failed:

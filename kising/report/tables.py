@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kising.report.figures import error_against_length
+from kising.report.kept import couplings_of, traces_of
 from kising.report.summary import scaling, summarise
 from kising.sweep.directory import AtomicFile, LockedError, SweepDirectory, make_directory
 from kising.sweep.plan import Plan
@@ -23,7 +24,7 @@ TABLES_SHARE = 50
 
 
 class Frames(NamedTuple):
-    """The three tables."""
+    """The tables; the last two are empty where nothing was kept."""
 
     runs: pd.DataFrame
     """a row a run"""
@@ -31,10 +32,14 @@ class Frames(NamedTuple):
     """a row a point"""
     scaling: pd.DataFrame
     """a row a slope"""
+    couplings: pd.DataFrame
+    """a row a coupling that was kept"""
+    traces: pd.DataFrame
+    """a row an iteration that was kept"""
 
 
 class Tables:
-    """runs.parquet, summary.parquet and scaling.parquet: always whole, and as fresh as is cheap."""
+    """runs.parquet, summary.parquet and scaling.parquet, and what was kept: always whole, and as fresh as is cheap."""
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self._store, self._plan = store, plan
@@ -42,12 +47,15 @@ class Tables:
         self._took = 0.0
 
     def write(self) -> Frames:
-        """Write all three from the parts."""
+        """Write all of them from the parts."""
         start = time.monotonic()
         self._store.write_runs(self._plan.ids)
         frames = self.compute()
         self._store.write_table("summary", frames.summary)
         self._store.write_table("scaling", frames.scaling)
+        for name, kept in (("couplings", frames.couplings), ("traces", frames.traces)):
+            if len(kept):
+                self._store.write_table(name, kept)
         self._written = time.monotonic()
         self._took = self._written - start
         return frames
@@ -55,7 +63,8 @@ class Tables:
     def compute(self) -> Frames:
         """The tables, from the parts."""
         runs = self._store.read_runs(self._plan.ids)
-        return Frames(runs, summarise(runs), scaling(runs))
+        kept = self._store.kept(self._plan.ids) if self._plan.spec.keep.asks else []
+        return Frames(runs, summarise(runs), scaling(runs), couplings_of(kept, runs), traces_of(kept, runs))
 
     def refresh(self) -> None:
         """Write them if that is due."""

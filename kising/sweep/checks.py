@@ -8,14 +8,16 @@ from typing import Any
 
 from kising.sweep.axes import MAX_POINTS, Axes
 from kising.sweep.documents import Document, Problem, path_of, said_at
+from kising.sweep.kept import LARGEST_KEPT, bytes_a_run
 from kising.sweep.messages import listing, show
-from kising.sweep.sections import DEFAULTS, EXACT_MAX_HIDDEN, LEAVES, unused_keys
+from kising.sweep.sections import DEFAULTS, EXACT_MAX_HIDDEN, LEAVES, Keep, kind_of, unused_keys
 from kising.sweep.values import Kind, RefusedError, Scalar
 
 MAX_RUNS = 10**7
 #: So many culprits of one kind are named.
 MAX_NAMED = 5
 
+VISIBLE, ITERATIONS = "model.visible", "learner.max_iterations"
 ESTIMATOR, STEP, HIDDEN, EXACT = "learner.estimator", "learner.step", "model.hidden", "score.exact"
 
 
@@ -26,6 +28,7 @@ def check_combinations(document: Document, axes: Axes, *, task: Kind, realizatio
         *_scores_of_learning(document, axes, known_task),
         *_too_large_for_exact(document, axes),
         *_idle_axes(document, axes, known_task),
+        *_keeping(document, axes, known_task, _settled(document, "realizations", realizations, 1)),
         *_too_many_runs(document, axes, _settled(document, "realizations", realizations, 1)),
     ]
 
@@ -111,6 +114,39 @@ def _idle_axes(document: Document, axes: Axes, task: str | None) -> Iterator[Pro
     for key, path in axes.named.items():
         if idle and key in idle:
             yield document.problem(path, f"this axis changes nothing: {idle[key]}; leave it out")
+
+
+def _keeping(document: Document, axes: Axes, task: str | None, realizations: int | None) -> Iterator[Problem]:
+    """Yield what is wrong with keeping: nothing is learned, or it would be too much."""
+    said = document.value.get("keep")
+    if not isinstance(said, dict) or not said:
+        return
+    if task == "infer":
+        yield document.problem(
+            ("keep",), "task infer learns nothing to keep; leave it out, or say task: learn"
+        )
+        return
+    kinds = {key: kind_of(Keep, key) for key in Keep.model_fields}
+    settled = {
+        key: _settled(document, f"keep.{key}", kind, Keep.model_fields[key].default)
+        for key, kind in kinds.items()
+        if kind is not None
+    }
+    if None in settled.values() or axes.points > MAX_POINTS or realizations is None:
+        return  # what is mistaken by itself is said already
+    keep = Keep(**settled)
+    largest = 0
+    for values in _combinations(document, axes, (VISIBLE, HIDDEN, ITERATIONS)):
+        visible, hidden, iterations = (values[key] for key in (VISIBLE, HIDDEN, ITERATIONS))
+        if isinstance(visible, int) and isinstance(hidden, int) and isinstance(iterations, int):
+            largest = max(largest, bytes_a_run(keep, visible, hidden, iterations))
+    total = largest * axes.points * min(keep.realizations, realizations)
+    if total > LARGEST_KEPT:
+        yield document.problem(
+            ("keep",),
+            f"up to {total / 1e6:.0f} MB would be kept; allowed: at most {LARGEST_KEPT / 1e6:.0f} MB; keep fewer "
+            "realizations, or only one of couplings and trace",
+        )
 
 
 def _too_many_runs(document: Document, axes: Axes, realizations: int | None) -> Iterator[Problem]:

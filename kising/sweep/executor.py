@@ -184,6 +184,7 @@ def run_batch(batch: Batch, work: Work) -> Iterator[Started | Rows | Checkpoint]
                 yield Checkpoint(batch.batch_id, run.run_id, saved)
             rows.append(attempt.row)
             weight += _ROW_BYTES + len(str(attempt.row.get("traceback") or ""))
+            weight += sum(len(value) for value in attempt.row.values() if isinstance(value, bytes))
             if weight >= CHUNK_BYTES or time.monotonic() - sent >= batch.chunk_seconds:
                 yield Rows(batch.batch_id, tuple(rows))
                 rows, weight, sent = [], 0, time.monotonic()

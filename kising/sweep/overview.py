@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kising.sweep.cost import CostModel, kind_of, memory
 from kising.sweep.directory import Progress, SweepDirectory
+from kising.sweep.kept import lacking
 from kising.sweep.plan import Plan, Point
 from kising.sweep.progress import duration
 from kising.sweep.spec import SweepSpec, read_spec
@@ -79,12 +80,13 @@ def _done(plan: Plan, path: Path) -> NDArray[np.bool_] | None:
         return None
     from kising.sweep.store import Store
 
-    scan = Store.open(SweepDirectory(path), writable=False).scan()
+    store = Store.open(SweepDirectory(path), writable=False)
+    scan = store.scan()
     if not len(scan.ids):
         return np.zeros(plan.n_runs, dtype=bool)
     place = scan.find(plan.ids)
     done: NDArray[np.bool_] = (place >= 0) & ~scan.failed[place] & (scan.numerics[place] == NUMERICS)
-    return done
+    return done & ~lacking(plan, store)
 
 
 def calibrate(spec: SweepSpec) -> None:

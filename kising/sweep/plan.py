@@ -7,16 +7,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kising.sweep.points import Point, Points, point_id_of, short_digest
+from kising.sweep.sections import Keep
 from kising.sweep.spec import SweepSpec
 
 __all__ = ["Plan", "Point", "Points", "Run", "point_id_of", "run_id_of"]
 
 _RUN_ID = re.compile("[0-9a-f]{16}")
+NOTHING: Final = Keep()
 
 
 def run_id_of(point_id: str, realization: int) -> str:
@@ -36,6 +39,8 @@ class Run:
     run_id: str
     point: Point
     realization: int
+    keep: Keep = NOTHING
+    """what to keep of it besides its row"""
 
     @property
     def network_seed(self) -> tuple[int, ...]:
@@ -81,13 +86,17 @@ class Plan:
             raise IndexError(f"run {index} of a plan of {self.n_runs}")
         number, realization = divmod(index, self.spec.realizations)
         point = self.points[number]
-        return Run(run_id_of(point.point_id, realization), point, realization)
+        return self._run(point, realization)
 
     def runs(self) -> Iterator[Run]:
         """Yield every run in the order of the plan."""
         for point in self.points:
             for realization in range(self.spec.realizations):
-                yield Run(run_id_of(point.point_id, realization), point, realization)
+                yield self._run(point, realization)
+
+    def _run(self, point: Point, realization: int) -> Run:
+        keep = self.spec.keep if realization < self.spec.keep.realizations else NOTHING
+        return Run(run_id_of(point.point_id, realization), point, realization, keep)
 
     @cached_property
     def ids(self) -> NDArray[np.uint64]:

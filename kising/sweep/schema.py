@@ -1,8 +1,8 @@
 """The columns of a finished run, and run ids as integers.
 
-One run is one row, done or failed. `COLUMNS` is what runs.parquet holds, in this order; a part holds them
-and `committed` besides. Any change to either wants `SCHEMA_VERSION` raised: parts of an older schema stay
-readable (the columns they lack are null), parts of a newer one are refused.
+One run is one row, done or failed. `COLUMNS` is what runs.parquet holds, in this order; a part holds them,
+what is kept besides (`KEPT`) and `committed`. Any change to these wants `SCHEMA_VERSION` raised: parts of an
+older schema stay readable (the columns they lack are null), parts of a newer one are refused.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
-Kind = Literal["string", "int", "float", "bool"]
+Kind = Literal["string", "int", "float", "bool", "bytes"]
 Row = Mapping[str, object]
 
 
@@ -87,11 +87,17 @@ COLUMNS: Final = (
     Column("version", "string", False),
 )
 
+KEPT: Final = (Column("couplings", "bytes"), Column("trace", "bytes"))
+"""In parts only, and null unless the sweep file asks for them: see kising.sweep.kept."""
+
+ROW_COLUMNS: Final = (*COLUMNS, *KEPT)
+"""What a finished run may bring."""
+
 COMMITTED: Final = Column("committed", "int", False)
 """In parts only: microseconds since 1970 of the commit, strictly growing within a directory whatever the
 clock does, so that of two rows of one run the later is known, through any number of compactions."""
 
-PART_COLUMNS: Final = (*COLUMNS, COMMITTED)
+PART_COLUMNS: Final = (*ROW_COLUMNS, COMMITTED)
 
 DETERMINISTIC_COLUMNS: Final = tuple(
     column.name for column in COLUMNS if column.name not in {"seconds", "host", "traceback"}
@@ -109,6 +115,7 @@ _KINDS: Final[Mapping[Kind, tuple[type, ...]]] = {
     "int": (int, np.integer),
     "float": (float, int, np.floating, np.integer),
     "bool": (bool, np.bool_),
+    "bytes": (bytes,),
 }
 
 ID_DIGITS: Final = 16
@@ -122,11 +129,11 @@ def columns_of(rows: Sequence[Row]) -> dict[str, list[object]]:
     Texts that come from outside are made storable: over-long ones lose their middle, what UTF-8 cannot hold
     is spelt out.
     """
-    unknown = set().union(*rows) - {column.name for column in COLUMNS}
+    unknown = set().union(*rows) - {column.name for column in ROW_COLUMNS}
     if unknown:
         raise ValueError(f"no column is called {min(unknown)!r}")
-    columns = {column.name: [row.get(column.name) for row in rows] for column in COLUMNS}
-    for column in COLUMNS:
+    columns = {column.name: [row.get(column.name) for row in rows] for column in ROW_COLUMNS}
+    for column in ROW_COLUMNS:
         for kind in set(map(type, columns[column.name])):
             if kind is type(None):
                 if not column.nullable:

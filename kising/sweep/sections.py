@@ -82,6 +82,21 @@ class Score(Section):
     exact: Annotated[bool, Flag()] = False
 
 
+class Keep(Section):
+    """What is kept of learning besides its row, for the first so many realizations of every point. It changes no
+    result, and a point's id does not hold it.
+    """
+
+    couplings: Annotated[bool, Flag()] = False
+    trace: Annotated[bool, Flag()] = False
+    realizations: Annotated[int, Whole(1)] = 1
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything is kept."""
+        return self.couplings or self.trace
+
+
 class Resources(Section):
     """What one run asks of the machine: cores, bytes of memory, seconds before it is stopped, and seconds
     between two checkpoints.

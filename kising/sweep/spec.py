@@ -25,6 +25,7 @@ from kising.sweep.sections import (
     POINT_SECTIONS,
     Data,
     EStep,
+    Keep,
     Learner,
     Model,
     Resources,
@@ -40,6 +41,7 @@ __all__ = [
     "Axis",
     "Data",
     "EStep",
+    "Keep",
     "Learner",
     "Model",
     "Problem",
@@ -73,6 +75,7 @@ class SweepSpec(Section):
     learner: Learner = Learner()
     score: Score = Score()
     axes: tuple[InstanceOf[Axis], ...] = ()
+    keep: Keep = Keep()
     resources: Resources = Resources()
 
 
@@ -108,6 +111,8 @@ def dump_spec(spec: SweepSpec) -> str:
         if name != "score" or spec.task == "infer":
             document[name] = section(getattr(spec, name), name)
     document["axes"] = [dict(zip(axis.keys, axis.written, strict=True)) for axis in spec.axes]
+    if spec.keep != Keep():
+        document["keep"] = section(spec.keep, "keep")
     document["resources"] = section(spec.resources, "resources")
     said = {key: value for key, value in document.items() if value not in ({}, [])}
     return yaml.dump(
@@ -170,7 +175,7 @@ def _check(document: Document) -> tuple[SweepSpec | None, list[Problem]]:
     axes = read_axes(document)
     problems = list(axes.problems)
     value = {key: entry for key, entry in document.value.items() if key not in ("axes", "presets")}
-    for name in (*POINT_SECTIONS, "resources"):
+    for name in (*POINT_SECTIONS, "keep", "resources"):
         value[name] = _copied(value.get(name))
     if isinstance(value["learner"], dict):
         value["learner"]["estep"] = _copied(value["learner"].get("estep"))

@@ -25,10 +25,12 @@ from numpy.typing import NDArray
 
 from kising.sweep.directory import AtomicFile, StoreError, SweepDirectory, make_directory
 from kising.sweep.index import PartIndex, PartRows, Scan, find, winners
+from kising.sweep.kept import Kept
 from kising.sweep.parts import Damaged, Listing, NotDataError, PartFiles, PartsChangedError, parts_to_merge
 from kising.sweep.schema import (
     COLUMNS,
     ID_DIGITS,
+    KEPT,
     PARAMETERS,
     PART_COLUMNS,
     SCHEMA_VERSION,
@@ -48,8 +50,12 @@ __all__ = ["Damaged", "PartRows", "Scan", "Store", "StoreError"]
 BLOCK: Final = 65_536
 """Rows of a table that are held at a time, and of a row group of runs.parquet."""
 
-_TYPES: Final = {"string": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+_TYPES: Final = {
+    **{"string": pa.string(), "int": pa.int64(), "float": pa.float64()},
+    **{"bool": pa.bool_(), "bytes": pa.binary()},
+}
 _INDEX: Final = tuple(c for c in PART_COLUMNS if c.name in {"run_id", "status", "numerics", "committed"})
+_KEPT: Final = (*(c for c in COLUMNS if c.name == "run_id"), *KEPT)
 _IDENTITY: Final = (*(c for c in COLUMNS if c.name in {"run_id", "point_id", "realization"}), *PARAMETERS)
 _ATTEMPTS: Final = 10
 _Result = TypeVar("_Result")
@@ -113,6 +119,18 @@ class Store:
         reads as NaN.
         """
         return _frame(self.table(order))
+
+    def kept(self, order: NDArray[np.uint64]) -> list[Kept]:
+        """Return what is kept of the runs in `order`, in that order; runs of which nothing is are left out."""
+        found = []
+        for block in _persist(lambda: list(self._blocks(order, _KEPT))):
+            some = pc.or_(pc.is_valid(block["couplings"]), pc.is_valid(block["trace"]))
+            kept = block.filter(some)
+            columns = (kept[name].to_pylist() for name in ("couplings", "trace"))
+            found += [
+                Kept(*values) for values in zip(_ids_of(kept["run_id"]).tolist(), *columns, strict=True)
+            ]
+        return found
 
     def write_runs(self, order: NDArray[np.uint64]) -> Path:
         """Write runs.parquet, a block at a time; the same rows in the same order give the same bytes."""
@@ -200,7 +218,7 @@ class Store:
                 self._files.set_aside(part)
         return parts, damaged
 
-    def _blocks(self, order: NDArray[np.uint64]) -> Iterator[pa.Table]:
+    def _blocks(self, order: NDArray[np.uint64], columns: Sequence[Column] = COLUMNS) -> Iterator[pa.Table]:
         """Yield the rows in this order, BLOCK at a time, a part read once for each block it has a row in."""
         names = self._listing().parts
         found = winners(self._indexes(names)[0])
@@ -212,7 +230,7 @@ class Store:
             pieces = []
             for number in np.unique(part):
                 try:
-                    whole = self._read(names[number], COLUMNS)
+                    whole = self._read(names[number], columns)
                 except NotDataError as error:
                     raise PartsChangedError(names[number]) from error
                 pieces.append(whole.take(row[part == number]))

@@ -19,6 +19,7 @@ from kising.learning.scores import BLOCKS, align, baseline, rmse
 from kising.learning.starts import PATIENCE, from_data, from_signs
 from kising.model import BondScales, Couplings, Recording, bond_scales, draw_couplings, simulate
 from kising.sweep.executor import RunTimeout
+from kising.sweep.kept import pack
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
@@ -107,19 +108,19 @@ def _learn(
     )
     problem = pose(recording.visible, scales, truth, aligned=learner.start == "random")
     state = _resumed(saved, truth)
-    if state is None:
-        if learner.start == "signs":
-            start = from_signs(truth, scales, run.start_seed)
-        else:
-            start = from_data(recording.visible, point.model.hidden, scales, run.start_seed)
-        state = begin(start)
+    start = None
+    if state is None or run.keep.couplings:
+        start = _start(run, truth, recording, scales)
+        state = begin(start) if state is None else state
     while state.outcome == "running":
         state = advance(state, problem, learning, threads=threads)
         deadline.check()
         yield partial(save, state)
     couplings = state.couplings
     if problem.aligned:
-        couplings = align(couplings, truth, scales).apply(couplings)
+        matching = align(couplings, truth, scales)
+        couplings = matching.apply(couplings)
+        start = matching.apply(start) if start is not None else None
     found = assess(couplings, recording, learning.estep, against_exact=False, threads=threads)
     errors = rmse(couplings, truth, scales)
     return {
@@ -133,7 +134,15 @@ def _learn(
         "corrected": found.corrected,
         "log_likelihood": found.log_likelihood,
         "hidden_overlap": found.overlap,
+        **({"couplings": pack((*truth, *start, *couplings))} if run.keep.couplings and start else {}),
+        **({"trace": pack([state.trace])} if run.keep.trace else {}),
     }
+
+
+def _start(run: Run, truth: Couplings, recording: Recording, scales: BondScales) -> Couplings:
+    if run.point.learner.start == "signs":
+        return from_signs(truth, scales, run.start_seed)
+    return from_data(recording.visible, run.point.model.hidden, scales, run.start_seed)
 
 
 def _resumed(saved: bytes | None, truth: Couplings) -> EMState | None:

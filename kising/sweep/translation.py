@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import BaseModel, ValidationError
 
 from kising.sweep.documents import Document, Problem
 from kising.sweep.messages import did_you_mean, listing, nearest, show
-from kising.sweep.sections import LEAVES, Resources, kind_of
+from kising.sweep.sections import LEAVES, Keep, Resources, kind_of
 from kising.sweep.values import REFUSED
 
 #: Mistakes beyond this number are counted, not described.
 MAX_DESCRIBED = 200
+#: Sections that define no point.
+_OTHERS: Mapping[str, type[BaseModel]] = {"keep": Keep, "resources": Resources}
 
 
 def translated(
@@ -69,7 +71,8 @@ def _unknown_key(root: type[BaseModel], path: list[str], written: str) -> tuple[
     if not above and not written.startswith("presets."):
         keys.append("presets")
     message = f"unknown key; allowed: {listing(keys)}"
-    everywhere = [*root.model_fields, *LEAVES, *(f"resources.{name}" for name in Resources.model_fields)]
+    others = (f"{name}.{key}" for name, section in _OTHERS.items() for key in section.model_fields)
+    everywhere = [*root.model_fields, *LEAVES, *others]
     home, _, last = key.rpartition(".")
     if home and key in everywhere:
         return f"{message}; write {last} under {home}", {key}
