@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -88,11 +88,14 @@ def bench_driver(
         f"{1e6 * prices.row:.1f} µs a run ({1e9 * prices.row / weight:.0f} ns a byte of its {weight:.0f})"
     )
     yield f"the driver with Ray's library holds {resident / 1e6:.0f} MB"
-    alone = _rate(InProcessExecutor(perform), 1)
-    yield f"learning runs, in this process: {alone:.2f} a second"
+    alone, _ = _rate(InProcessExecutor(perform), 1)
+    yield f"learning runs, one after another in this process: {alone:.2f} a second"
     for cpus in (1, 2):
-        rate = _rate(RayExecutor(perform, RayCluster.start(cpus=cpus)), cpus)
-        yield f"on {cpus} worker{'s' * (cpus > 1)}: {rate:.2f} a second, efficiency {rate / (cpus * alone):.0%}"
+        rate, busy = _rate(RayExecutor(perform, RayCluster.start(cpus=cpus)), cpus)
+        yield (
+            f"on {cpus} worker{'s' * (cpus > 1)}: {rate:.2f} a second, efficiency {rate / (cpus * alone):.0%}; "
+            f"workers are in runs {busy:.0%} of the time"
+        )
     yield "  workers   a run    a batch  batches/s   runs/s  driver's cpu  memory"
     spawn = multiprocessing.get_context("spawn")
     for workers, seconds in cases:
@@ -148,24 +151,27 @@ def _spent(executor: RayExecutor, runs: tuple[Run, ...], count: int, chunk_secon
     return _Spent(time.process_time() - began, messages, weight)
 
 
-def _rate(executor: Executor, cpus: int) -> float:
-    """Learning runs a second that an executor with warm workers gets through."""
+def _rate(executor: Executor, cpus: int) -> tuple[float, float]:
+    """Learning runs a second on warm workers, and the part of its time that a worker is in runs."""
     try:
-        _sweep(executor, Plan.of(_spec(4 * cpus, length=2_000)))
-        plan = Plan.of(_spec(RUNS * cpus, length=20_000))
+        _sweep(executor, Plan.of(_spec(4 * cpus)))
+        plan = Plan.of(_spec(RUNS * cpus, length=8_000))
         began = time.perf_counter()
-        _sweep(executor, plan)
-        return plan.n_runs / (time.perf_counter() - began)
+        inside = _sweep(executor, plan)
+        wall = time.perf_counter() - began
+        return plan.n_runs / wall, inside / (cpus * wall)
     finally:
         executor.close()
 
 
-def _sweep(executor: Executor, plan: Plan) -> None:
-    rows: list[dict[str, object]] = []
+def _sweep(executor: Executor, plan: Plan) -> float:
+    """Run a plan; return the seconds that its runs have taken together."""
+    rows: list[dict[str, Any]] = []
     need = Need()
     conduct(
         plan.runs(), executor, rows.extend, cost=lambda run: 0.5, need=lambda run: need, total=plan.n_runs
     )
+    return float(sum(row["seconds"] for row in rows))
 
 
 def simulate(

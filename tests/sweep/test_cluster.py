@@ -171,18 +171,35 @@ def test_nodes_come_late_and_go(cluster: Nodes, tmp_path: Path) -> None:
     SweepDirectory.create(tmp_path).write_sweep("")
     with background(cluster, body, str(tmp_path)) as driver:
         until(lambda: working(tmp_path) == 3)
-        late = cluster.join()
+        cluster.join('--resources={"late": 1}')
         until(lambda: working(tmp_path) == 4)
         (host,) = progress(tmp_path).nodes
         lines = list(describe_status(tmp_path))
         assert f"  {host}  4 of 4 cores in use, " in "\n".join(lines), lines
         assert any(line.startswith("  in flight for ") for line in lines)
-        cluster.kill(late)
+        drain(cluster, "late")
         until(lambda: working(tmp_path) == 3)
+        cluster.kill(1)
+        until(lambda: working(tmp_path) == 1)
         before = progress(tmp_path).done
         until(lambda: progress(tmp_path).done > before)
         (tmp_path / "enough").touch()
         assert driver.communicate(timeout=60) == ("True True True\n", "")
+
+
+def drain(cluster: Nodes, resource: str) -> None:
+    """Announce the end of the node that has a resource, as a cloud does before it takes an instance back."""
+    body = """
+        import ray
+        from ray._raylet import GcsClient
+        from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+        ray.init(sys.argv[1], log_to_driver=False)
+        (node,) = [node["NodeID"] for node in ray.nodes() if sys.argv[2] in node["Resources"]]
+        reason, end = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION"), int((time.time() + 2) * 1000)
+        assert GcsClient(address=sys.argv[1]).drain_node(node, reason, "reclaimed", end)[0]
+    """
+    drive(cluster, body, resource).check_returncode()
 
 
 SWEEP = {
