@@ -2,7 +2,7 @@
 
 Ray's share of the driver's cost is measured on a Ray of two workers that answer at once. The simulation is
 the real conductor, store, tables and journal against workers that only sleep and that charge Ray's prices;
-what Ray's own processes on the head need beside the driver is not in it.
+what Ray's own processes on the head need beside the driver, and waiting for the disk, are not in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kising.bench.sleepers import Prices, Sleepers, instant
+from kising.bench.sleepers import Prices, Sleepers, instant, own_core
 from kising.sweep.conductor import Policy, conduct
 from kising.sweep.executor import Batch, Executor, Finished, Need, Rows
 from kising.sweep.inprocess import InProcessExecutor
@@ -188,7 +188,7 @@ def simulate(
     executor, stop = Sleepers(workers, seconds, prices), StopRequest()
     marks: list[tuple[float, float, int, int]] = []
     # The first wave begins and ends all at once; wait until it has spread.
-    ramp = 30.0 + 3 * seconds if ramp is None else ramp
+    ramp = 30.0 + 5 * seconds if ramp is None else ramp
     need = Need()
 
     def observe(snapshot: Snapshot) -> None:
@@ -199,7 +199,7 @@ def simulate(
 
     with tempfile.TemporaryDirectory() as place:
         directory = SweepDirectory.create(Path(place))
-        with directory.lock("kising bench"):
+        with directory.lock("kising bench"), own_core():
             store = Store.open(directory)
             tables = Tables(store, plan)
 

@@ -1,7 +1,8 @@
 """Workers that only sleep: an executor for asking what the driver of a large cluster has to do.
 
-Batches take as long as real ones would, in real time, and say what real ones would say and when; and for all
-that they say the driver is charged what Ray has been measured to charge it.
+Batches take as long as real ones would, and say what real ones would say and when; and for all that they say
+the driver is charged what Ray has been measured to charge it. Time is that of a driver with a core of its own:
+its cpu time, and the time that it sleeps, which passes at once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import heapq
 import random
 import time
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,6 +61,32 @@ def instant(
     """A work that is done at once; workers of a real Ray run it to measure what Ray costs."""
     yield from ()
     return sample_row(run, 0.0, "")
+
+
+class Clock:
+    """Time that does not pass while the driver sleeps, or while other processes have its core."""
+
+    def __init__(self) -> None:
+        self._slept = 0.0
+
+    def now(self) -> float:
+        """Seconds of cpu, and of sleep."""
+        return time.process_time() + self._slept
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, in no time."""
+        self._slept += seconds
+
+
+@contextmanager
+def own_core() -> Iterator[None]:
+    """Let this process live by such a clock."""
+    monotonic, sleep, clock = time.monotonic, time.sleep, Clock()
+    time.monotonic, time.sleep = clock.now, clock.sleep  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        time.monotonic, time.sleep = monotonic, sleep
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ LONGEST_BATCH: Final = 10_000
 SHORTEST_SECONDS: Final = 0.05
 """Batches do not shrink below this: a smaller one costs more than the idle worker that it would spare."""
 
-SECONDS_PER_SLOT: Final = 0.01
-"""Batches lengthen with the number of workers, so that the driver ends no more than 100 of them a second."""
+SECONDS_PER_SLOT: Final = 0.02
+"""Batches lengthen with the number of workers, so that the driver ends no more than 50 of them a second: Ray
+takes some 3 ms of its time for each (`kising bench --driver`)."""
 
 _CAUTIOUS_RUNS: Final = 8
 _CAUTIOUS_SECONDS: Final = 0.25

@@ -55,7 +55,7 @@ _WAIT_SECONDS: Final = 0.5
 _CANCEL_SECONDS: Final = 5.0  # for killed batches to say so before the sweep returns
 _UNREACHABLE_SECONDS: Final = 60.0  # after which a batch that was killed is taken for dead
 _CHECKPOINT_SECONDS_PER_SLOT: Final = 0.1  # so that the driver writes ten checkpoints a second at most
-_CHUNK_SECONDS_PER_SLOT: Final = 1e-3  # so that it reads a thousand messages a second at most
+_CHUNK_SECONDS_PER_SLOT: Final = 3e-3  # and reads some three hundred messages of rows
 _STILLBORN: Final = 10  # batches in a row that died before they began: the workers are broken, not the runs
 
 

@@ -771,3 +771,10 @@ def test_other_threads_take_no_signals() -> None:
     thread.start()
     thread.join()
     assert levels == [0]
+
+
+@pytest.mark.parametrize(("slots", "seconds"), [(2, 1.0), (1_000, 3.0), (10_000, 30.0)])
+def test_rows_of_many_workers_travel_together(slots: int, seconds: float) -> None:
+    executor = Scripted(slots=slots)
+    go(runs(5), executor, Journal())
+    assert {batch.chunk_seconds for batch in executor.submitted} == {seconds}
