@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from kising.bench.scaling import Simulated, _spec, line, simulate
-from kising.bench.sleepers import Prices, Sleepers, sample_row
+from kising.bench.sleepers import Clock, Prices, Sleepers, own_core, sample_row
 from kising.sweep.conductor import conduct
 from kising.sweep.directory import SweepDirectory
 from kising.sweep.executor import Batch, Finished, Need, Rows, Started
@@ -19,7 +21,7 @@ FREE = Prices(0.0, 0.0, 0.0)
 
 def test_events_of_a_batch_come_in_order_and_no_row_is_missing() -> None:
     runs = tuple(Plan.of(_spec(7)).runs())
-    sleepers = Sleepers(2, 0.01, FREE)
+    sleepers = Sleepers(2, 0.01, FREE, Clock())
     for number in range(3):  # one waits for a worker
         sleepers.submit(Batch(number, runs, 1, None, None, chunk_seconds=0.02))
     events = []
@@ -37,7 +39,7 @@ def test_events_of_a_batch_come_in_order_and_no_row_is_missing() -> None:
 
 def test_a_sweep_of_sleepers_is_whole() -> None:
     plan, rows, need = Plan.of(_spec(500)), [], Need()
-    sleepers = Sleepers(100, 0.005, FREE)
+    sleepers = Sleepers(100, 0.005, FREE, Clock())
     outcome = conduct(
         plan.runs(), sleepers, rows.extend, cost=lambda _: 0.005, need=lambda _: need, total=500
     )
@@ -48,14 +50,26 @@ def test_a_sweep_of_sleepers_is_whole() -> None:
 
 def test_the_driver_is_charged() -> None:
     runs = tuple(Plan.of(_spec(10)).runs())
-    sleepers = Sleepers(1, 0.0, Prices(batch=0.02, message=0.01, row=0.005))
-    began = time.thread_time()
+    clock = Clock()
+    sleepers = Sleepers(1, 0.0, Prices(batch=20.0, message=10.0, row=5.0), clock)
     sleepers.submit(Batch(0, runs, 1, None, None))
     events = []
     while not events or events[-1] != Finished(0):
         events.extend(sleepers.events(1.0))
     assert sleepers.messages == 1  # that it has started is not counted: the batch's price has that
-    assert time.thread_time() - began >= 0.02 + 0.01 + 10 * 0.005 - 1e-3
+    assert clock.cpu() - time.process_time() == pytest.approx(20.0 + 10.0 + 10 * 5.0, abs=1.0)
+
+
+def test_a_core_of_ones_own_sleeps_in_no_time() -> None:
+    began = time.perf_counter()
+    with own_core() as clock:
+        before, worked = time.monotonic(), clock.cpu()
+        time.sleep(1e6)
+        clock.charge(1e3)
+        assert time.monotonic() - before >= 1e6 + 1e3
+        assert 1e3 <= clock.cpu() - worked < 2e3
+    assert time.perf_counter() - began < 1e6
+    assert time.monotonic != clock.now
 
 
 def test_a_sample_row_is_one_that_the_store_takes(tmp_path: Path) -> None:

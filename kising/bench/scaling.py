@@ -185,21 +185,15 @@ def simulate(
     from kising.sweep.store import Store
 
     plan = Plan.of(_spec(max(2_000_000, int(workers * 1_000 / seconds))))
-    executor, stop = Sleepers(workers, seconds, prices), StopRequest()
-    marks: list[tuple[float, float, int, int]] = []
+    stop, marks = StopRequest(), list[tuple[float, float, int, int]]()
     # The first wave begins and ends all at once; wait until it has spread.
     ramp = 30.0 + 5 * seconds if ramp is None else ramp
     need = Need()
 
-    def observe(snapshot: Snapshot) -> None:
-        if snapshot.seconds >= ramp + len(marks) * window:
-            marks.append((time.monotonic(), time.process_time(), executor.batches, executor.rows))
-            if len(marks) == 2:
-                stop.ask("enough")
-
     with tempfile.TemporaryDirectory() as place:
         directory = SweepDirectory.create(Path(place))
-        with directory.lock("kising bench"), own_core():
+        with directory.lock("kising bench"), own_core() as clock:
+            executor = Sleepers(workers, seconds, prices, clock)
             store = Store.open(directory)
             tables = Tables(store, plan)
 
@@ -207,6 +201,12 @@ def simulate(
                 store.commit(rows)
                 store.compact()
                 tables.refresh()
+
+            def observe(snapshot: Snapshot) -> None:
+                if snapshot.seconds >= ramp + len(marks) * window:
+                    marks.append((clock.now(), clock.cpu(), executor.batches, executor.rows))
+                    if len(marks) == 2:
+                        stop.ask("enough")
 
             conduct(
                 plan.runs(),

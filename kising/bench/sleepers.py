@@ -64,27 +64,35 @@ def instant(
 
 
 class Clock:
-    """Time that does not pass while the driver sleeps, or while other processes have its core."""
+    """The time of a process with a core of its own: it passes as the process works, and when it sleeps."""
 
     def __init__(self) -> None:
-        self._slept = 0.0
+        self._slept = self._charged = 0.0
+
+    def cpu(self) -> float:
+        """Seconds that the process has worked, and those that it was charged."""
+        return time.process_time() + self._charged
 
     def now(self) -> float:
-        """Seconds of cpu, and of sleep."""
-        return time.process_time() + self._slept
+        """Seconds of work and of sleep."""
+        return self.cpu() + self._slept
 
     def sleep(self, seconds: float) -> None:
         """Sleep, in no time."""
         self._slept += seconds
 
+    def charge(self, seconds: float) -> None:
+        """Work, in no time."""
+        self._charged += seconds
+
 
 @contextmanager
-def own_core() -> Iterator[None]:
+def own_core() -> Iterator[Clock]:
     """Let this process live by such a clock."""
     monotonic, sleep, clock = time.monotonic, time.sleep, Clock()
     time.monotonic, time.sleep = clock.now, clock.sleep  # type: ignore[assignment]
     try:
-        yield
+        yield clock
     finally:
         time.monotonic, time.sleep = monotonic, sleep
 
@@ -111,8 +119,8 @@ class Sleepers:
 
     name = "sleepers"
 
-    def __init__(self, workers: int, seconds: float, prices: Prices) -> None:
-        self._seconds, self._prices = seconds, prices
+    def __init__(self, workers: int, seconds: float, prices: Prices, clock: Clock) -> None:
+        self._seconds, self._prices, self._clock = seconds, prices, clock
         self._free = [(f"host{number // CORES:03}", number) for number in range(workers)]
         self._workers = workers
         self._random = random.Random(2015)
@@ -120,7 +128,6 @@ class Sleepers:
         self._flights: dict[int, _Flight] = {}
         self._next: list[tuple[float, int]] = []  # when a batch has something to say
         self._said: list[Event] = []
-        self._owed = 0.0
         self.batches = self.messages = self.rows = 0
 
     def slots(self, need: Need) -> int:
@@ -221,10 +228,5 @@ class Sleepers:
                 self._wait(batch_id)
 
     def _charge(self, price: float, began: float) -> None:
-        """Spend what Ray would have, less what was spent here instead."""
-        self._owed += price - (time.thread_time() - began)
-        end = time.thread_time() + self._owed
-        if self._owed > 1e-3:
-            while time.thread_time() < end:
-                pass
-            self._owed = end - time.thread_time()
+        """Charge what Ray would have cost, less what was spent here instead."""
+        self._clock.charge(price - (time.thread_time() - began))
