@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from kising.bench.sleepers import Prices, Sleepers, instant, own_core
+from kising.sweep import batching
 from kising.sweep.conductor import Policy, conduct
 from kising.sweep.executor import Batch, Executor, Finished, Need, Rows
 from kising.sweep.inprocess import InProcessExecutor
@@ -188,6 +189,8 @@ def simulate(
     stop, marks = StopRequest(), list[tuple[float, float, int, int]]()
     # The first wave begins and ends all at once; wait until it has spread.
     ramp = 30.0 + 5 * seconds if ramp is None else ramp
+    # Batches that began together end together: all of their time is looked at.
+    window = max(window, batching.SECONDS_PER_SLOT * workers)
     need = Need()
 
     with tempfile.TemporaryDirectory() as place:
