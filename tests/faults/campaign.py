@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -39,8 +40,11 @@ from kising.sweep.verify import verify
 HERE = Path(__file__).parent
 PATHS = os.pathsep.join([str(Path(kising.__file__).parents[1]), str(HERE)])
 PATIENCE = 180.0  # seconds after which a driver counts as stuck
-LONGEST_SESSION = 1.0  # seconds before a driver in process is killed
-UNDISTURBED = 60  # drivers of one life after which the next is left in peace
+LONGEST_SESSION = 0.35  # seconds before a driver in process is killed
+UNDISTURBED = 150  # drivers of one life after which the next is left in peace
+
+# A sweep holds the libraries of its process to some number of threads: two at once would undo each other's.
+_ONE_AT_A_TIME = threading.Lock()
 
 SHORT = {
     "learn": """
@@ -93,6 +97,19 @@ class Tally:
     wrong: int = 0
     seconds: float = 0.0
 
+    def __add__(self, other: Tally) -> Tally:
+        """Of two campaigns that went on at the same time."""
+        return Tally(
+            self.seed,
+            self.kills + other.kills,
+            self.steps | other.steps,
+            *(
+                getattr(self, name) + getattr(other, name)
+                for name in ("lives", "drivers", "runs", "begun", "resumed", "lost", "wrong")
+            ),
+            seconds=max(self.seconds, other.seconds),
+        )
+
     def line(self) -> str:
         ray = sum(count for name, count in self.kills.items() if name.startswith("Ray "))
         whom = ", ".join(f"{count} {name}" for name, count in sorted(self.kills.items()))
@@ -113,9 +130,10 @@ class Sweep:
         self.file = place / "sweep.yaml"
         self.file.write_text(text)
         self.plan = Plan.of(read_spec(self.file))
-        start = time.monotonic()
-        self.reference = run_sweep(self.file, out=place / "reference", in_process=True).runs
-        self.seconds = time.monotonic() - start
+        with _ONE_AT_A_TIME:
+            start = time.monotonic()
+            self.reference = run_sweep(self.file, out=place / "reference", in_process=True).runs
+            self.seconds = time.monotonic() - start
         assert (self.reference["status"] == "done").all()
 
 
@@ -125,11 +143,14 @@ class Watch:
     def __init__(self, sweep: Sweep, out: Path, tally: Tally) -> None:
         self.out, self._sweep, self._tally = out, sweep, tally
         self._seen: set[str] = set()
+        self._listed: list[str] = []
 
     def look(self) -> None:
         """Compare every row there is with the reference, bit by bit, and miss those that are gone."""
-        if not (self.out / "parts").is_dir():
+        listed = sorted(path.name for path in (self.out / "parts").glob("*"))
+        if listed == self._listed:
             return
+        self._listed = listed
         rows = Store.open(SweepDirectory(self.out), writable=False).read_runs(self._sweep.plan.ids)
         now = set(rows["run_id"])
         self._tally.lost += len(self._seen - now)
@@ -138,6 +159,7 @@ class Watch:
 
     def finish(self) -> None:
         """Judge a sweep that says it is done: its parts, its table, and what `verify` says of it."""
+        self._listed = []
         self.look()
         plan = self._sweep.plan
         self._tally.lost += plan.n_runs - len(self._seen)
@@ -201,7 +223,9 @@ class Campaign:
                         sweep.seconds, in_peace=driver == UNDISTURBED or self._killed("in process") >= kills
                     )
                     self.tally.drivers += 1
-                    status, timed = zygote.session(sweep.file, watch.out, step, nth, after)
+                    signals = [(after, int(signal.SIGKILL))] if after is not None else []
+                    status, sent = zygote.session(sweep.file, watch.out, step, nth, signals)
+                    timed = sent and after is not None
                     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
                         self.tally.kills[f"in process at {'a random time' if timed else 'a step'}"] += 1
                         if not timed:
@@ -253,7 +277,7 @@ class Campaign:
             # Some steps come once a session; and a driver that never comes to its step must not finish.
             once = step.startswith(("sweep", "manifest", "tables"))
             nth = 1 if once else self._random.choice((1, 1, 1, 2, 4))
-            return step, nth, self._random.uniform(1, 2) * LONGEST_SESSION
+            return step, nth, self._random.uniform(2, 3) * LONGEST_SESSION
         return "-", 1, self._random.uniform(0, min(seconds, LONGEST_SESSION))
 
     def _ray_session(self, sweep: Sweep, watch: Watch, *, in_peace: bool) -> bool:
@@ -264,19 +288,20 @@ class Campaign:
             return True
         last = self._random.choice(("driver", "driver", "raylet", "gcs_server", "everything", "step"))
         step, nth = (next(self._steps), self._random.choice((1, 2, 3))) if last == "step" else ("-", 1)
-        # A run may lose three workers before it fails, so two are killed under one driver.
-        victims = [*(["worker"] * self._random.choice((1, 2, 2))), *([last] if last != "step" else [])]
-        if self._random.random() < 0.2:
+        # A run may lose three workers before it fails, so those at work are killed twice under one driver.
+        victims = ["workers", "workers", *([last] if last != "step" else [])]
+        if self._random.random() < 0.15:
             victims = [last]  # while Ray starts, or soon after
         with RayDriver(sweep.file, watch.out, step, nth) as driver:
             for victim in victims:
-                if victim == "worker" or len(victims) > 1:
+                if len(victims) > 1:
                     driver.wait_for_work()
                     driver.wait(self._random.uniform(0.1, 2.0))
                 else:
                     driver.wait(self._random.uniform(0.5, 12.0))
-                if driver.kill(victim, self._random):
-                    self.tally.kills[f"Ray {victim}"] += 1
+                killed = driver.kill(victim)
+                name = "worker" if victim == "workers" else victim
+                self.tally.kills[f"Ray {name}"] += min(killed, 1) if victim == "everything" else killed
             status = driver.end()
             if status == -signal.SIGKILL and step != "-":
                 self.tally.kills["Ray driver at a step"] += 1
@@ -309,12 +334,22 @@ class Zygote:
         self._process.wait()
         self._process.stdout.close()
 
-    def session(self, file: Path, out: Path, step: str, nth: int, after: float | None) -> tuple[int, bool]:
-        """Run a driver to its end; return what waitpid says, and whether it was killed for its time."""
+    def session(
+        self,
+        file: Path,
+        out: Path,
+        step: str = "-",
+        nth: int = 1,
+        signals: list[tuple[float, int]] | None = None,
+    ) -> tuple[int, bool]:
+        """Run a driver to its end, and send it signals, each so many seconds after its start.
+
+        Returns what waitpid says, and whether all signals were sent.
+        """
         request = {
             "step": step,
             "nth": nth,
-            "after": after,
+            "signals": signals or [],
             "words": ["run", str(file), "--out", str(out), "--local-debug"],
             "errors": str(self._errors(out)),
             "notes": str(notes_of(out)),
@@ -322,8 +357,8 @@ class Zygote:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        status, timed = self._answer().split()
-        return int(status), timed == "True"
+        status, sent = self._answer().split()
+        return int(status), sent == "True"
 
     def errors(self, out: Path) -> str:
         return self._errors(out).read_text()
@@ -380,23 +415,25 @@ class RayDriver:
             assert time.monotonic() < end, f"no run has begun: {self.errors()}"
             time.sleep(0.02)
 
-    def kill(self, victim: str, generator: random.Random) -> bool:
-        """Kill one of its processes, or all; false where there is none such, or the driver is gone."""
+    def kill(self, victim: str) -> int:
+        """Kill one of its processes, those that are at work, or all; return how many."""
         if self._process.poll() is not None:
-            return False
+            return 0
+        self._noted = self._size()
         family = dict(self._family())
         if victim == "driver":
             chosen = [self._process.pid]
         elif victim == "everything":
             chosen = [self._process.pid, *family]
         else:
-            mark = {"worker": "ray::kising", "raylet": "raylet/raylet", "gcs_server": "gcs_server"}[victim]
-            chosen = sorted(pid for pid, command in family.items() if mark in command.split("\0")[0])
-            chosen = [generator.choice(chosen)] if chosen else []
+            mark = {"workers": "ray::kising", "raylet": "raylet/raylet", "gcs_server": "gcs_server"}.get(
+                victim
+            )
+            chosen = [pid for pid, command in family.items() if mark and mark in command.split("\0")[0]]
         for pid in chosen:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        return bool(chosen)
+        return len(chosen)
 
     def end(self) -> int:
         """Wait for its end and return its exit status."""

@@ -1,15 +1,14 @@
 """Starts drivers in an instant: a process with everything imported and compiled, which forks.
 
 A request is a line of JSON on standard input: the command's words, the step to die at and at which of its
-occurrences, the seconds after which to be killed, and the files for errors and notes. The answer is a line
-when the driver has ended: what `waitpid` said, and whether it was killed for its time.
+occurrences, signals and when to send them, and the files for errors and notes. The answer is a line when the
+driver has ended: what `waitpid` said, and whether all signals were sent.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ import saboteur
 
 from kising import run_sweep
 from kising.cli import main
+from kising.sweep import directory
 
 COMMIT_SECONDS = 0.05
 
@@ -41,19 +41,21 @@ def drive(request: dict[str, object]) -> None:
     main(request["words"])  # raises SystemExit
 
 
-def watch(pid: int, after: float | None) -> tuple[int, bool]:
-    """Wait for a driver's end, and bring it about after so many seconds."""
-    end = time.monotonic() + (float("inf") if after is None else after)
-    while time.monotonic() < end:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return status, False
-        time.sleep(0.002)
-    os.kill(pid, signal.SIGKILL)
+def watch(pid: int, signals: list[tuple[float, int]]) -> tuple[int, bool]:
+    """Wait for a driver's end, and send it signals, each so many seconds after its start."""
+    start = time.monotonic()
+    for seconds, number in signals:
+        while time.monotonic() < start + seconds:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return status, False
+            time.sleep(0.002)
+        os.kill(pid, number)
     return os.waitpid(pid, 0)[1], True
 
 
 if __name__ == "__main__":
+    directory._checkout_commit = lambda: None  # asking git takes longer than some sessions
     for file in sys.argv[1:]:
         warm(file)
     print("ready", flush=True)
@@ -70,4 +72,4 @@ if __name__ == "__main__":
             finally:
                 sys.stdout.flush()
                 os._exit(status)
-        print(*watch(pid, json.loads(line)["after"]), flush=True)
+        print(*watch(pid, json.loads(line)["signals"]), flush=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import works
 from works import FakeRun, runs
@@ -156,6 +157,16 @@ def test_a_run_that_raises_is_a_failed_row(executor: Executor) -> None:
     )
     assert rows[source[11].run_id]["error"] == "SystemExit: 3"
     assert rows[source[12].run_id]["status"] == "done"
+
+
+def test_a_kernel_that_raises_is_a_failed_row_and_nan_is_a_number(executor: Executor) -> None:
+    journal: list[dict[str, object]] = []
+    outcome = go([FakeRun(0, "raise in a kernel"), FakeRun(1, "nan"), FakeRun(2)], executor, journal)
+    assert outcome.failures == ((FakeRun(0).run_id, "ValueError: below"),)
+    rows = by_id(journal)
+    assert rows[FakeRun(1).run_id]["status"] == "done"
+    assert np.isnan(rows[FakeRun(1).run_id]["rmse_J"])
+    assert rows[FakeRun(2).run_id]["rmse_J"] == 4.0
 
 
 def test_a_run_that_gives_up_in_time_is_a_failed_row(executor: Executor) -> None:

@@ -46,6 +46,10 @@ def work(
     match run.act:
         case "raise":
             raise ValueError(f"no solution\nat {run.realization}")
+        case "raise in a kernel":
+            _refuse_below(1.0)(float(-run.realization))
+        case "nan":
+            return _row(run, float("nan"))
         case "exit":
             raise SystemExit(3)
         case "late":
@@ -108,6 +112,19 @@ def _loop_for_ever() -> None:
         return x
 
     spin(1.0)
+
+
+def _refuse_below(least: float) -> Callable[[float], float]:
+    """A kernel that raises."""
+    import numba
+
+    @numba.njit(nogil=True)
+    def check(x: float) -> float:
+        if x < least:
+            raise ValueError("below")
+        return x
+
+    return check
 
 
 def _threads_in_force(asked: int) -> float:

@@ -1,0 +1,363 @@
+"""Faults besides kills: disks that refuse, signals, clocks, strangers' files, two drivers."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from campaign import SHORT, Zygote, count_wrong
+from click.testing import CliRunner
+
+import kising
+import kising.run
+from kising import run_sweep
+from kising.cli import main
+from kising.sweep.directory import LockedError, StoreError, SweepDirectory
+from kising.sweep.store import Store
+
+TINY = {
+    "name": "tiny",
+    "seed": 5,
+    "realizations": 2,
+    "model": {"visible": 5, "hidden": 2},
+    "learner": {"estimator": "exact", "max_iterations": 15},
+    "axes": {"data.length": [100, 200]},
+}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    return run_sweep(TINY, out=tmp_path_factory.mktemp("reference") / "tiny", in_process=True).runs
+
+
+def assert_whole(rows: pd.DataFrame, reference: pd.DataFrame) -> None:
+    assert list(rows["run_id"]) == list(reference["run_id"])
+    assert count_wrong(rows, reference) == 0
+
+
+def finish(out: Path, reference: pd.DataFrame) -> None:
+    """The same command again, and what it must come to."""
+    assert_whole(run_sweep(TINY, out=out, in_process=True).runs, reference)
+    assert SweepDirectory(out).temporaries() == []
+
+
+class RefusingDisk:
+    """Makes the operating system refuse the nth change of the disk, and all later ones if it `lasts`."""
+
+    def __init__(self, code: int, nth: int, *, lasts: bool) -> None:
+        self.count = 0
+        self._code, self._nth, self._lasts = code, nth, lasts
+
+    def step(self) -> None:
+        self.count += 1
+        if self.count == self._nth or (self._lasts and self.count > self._nth > 0):
+            raise OSError(self._code, os.strerror(self._code))
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        disk, real_open = self, os.open
+
+        class Handle(io.BufferedWriter):
+            def write(self, data: Any) -> int:
+                disk.step()
+                return super().write(data)
+
+        def open_(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+            if flags & os.O_CREAT:
+                disk.step()
+            return real_open(path, flags, *rest, **options)
+
+        def before(real: Callable[..., Any]) -> Callable[..., Any]:
+            def wrapped(*arguments: Any, **options: Any) -> Any:
+                disk.step()
+                return real(*arguments, **options)
+
+            return wrapped
+
+        patch.setattr(os, "open", open_)
+        patch.setattr(os, "fdopen", lambda descriptor, mode: Handle(io.FileIO(descriptor, mode)))
+        for name in ("fsync", "replace", "mkdir"):
+            patch.setattr(os, name, before(getattr(os, name)))
+
+
+def refusal(out: Path) -> str | None:
+    """Run a sweep, and return what it says if it cannot go on."""
+    try:
+        run_sweep(TINY, out=out, in_process=True)
+    except StoreError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("code", "lasts", "stride", "words"),
+    [
+        (errno.ENOSPC, False, 5, "no space left"),
+        (errno.EROFS, True, 11, "read-only"),
+        pytest.param(errno.ENOSPC, False, 1, "no space left", marks=pytest.mark.faults),
+        pytest.param(errno.EROFS, True, 1, "read-only", marks=pytest.mark.faults),
+    ],
+)
+def test_a_disk_that_refuses_any_of_its_changes_loses_nothing(
+    tmp_path: Path, reference: pd.DataFrame, code: int, lasts: bool, stride: int, words: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        counter = RefusingDisk(code, 0, lasts=False)
+        counter.install(patch)
+        run_sweep(TINY, out=tmp_path / "counted", in_process=True)
+    assert counter.count > 30
+    refused = 0
+    for nth in range(1, counter.count + 1, stride):
+        out = tmp_path / f"r{nth}"
+        with pytest.MonkeyPatch.context() as patch:
+            RefusingDisk(code, nth, lasts=lasts).install(patch)
+            message = refusal(out)
+        if message is not None:
+            refused += 1
+            assert words in message
+            assert "\n" not in message
+        finish(out, reference)
+    # The rest is what a sweep can do without: the prices of runs, for the next plan.
+    assert refused * stride > 0.7 * counter.count
+
+
+@pytest.mark.parametrize("content", [None, b"\x00garbled{"])
+def test_only_parts_are_trusted(tmp_path: Path, reference: pd.DataFrame, content: bytes | None) -> None:
+    out = tmp_path / "r"
+    run_sweep({**TINY, "realizations": 1}, out=out, in_process=True)
+    for name in ("manifest.json", "progress.json", "driver.json", "runs.parquet", "sweep.yaml"):
+        if content is None:
+            (out / name).unlink(missing_ok=True)
+        else:
+            (out / name).write_bytes(content)
+    finish(out, reference)
+    manifest = SweepDirectory(out).read_manifest()
+    assert manifest is not None
+    assert manifest.packages["kising"] == kising.__version__
+    assert CliRunner().invoke(main, ["verify", str(out)]).exit_code == 0
+
+
+def test_strangers_among_the_parts_are_left_alone(tmp_path: Path, reference: pd.DataFrame) -> None:
+    out = tmp_path / "r"
+    run_sweep({**TINY, "realizations": 1}, out=out, in_process=True)
+    (part,) = (out / "parts").iterdir()
+    elsewhere = tmp_path / part.name
+    os.rename(part, elsewhere)
+    part.symlink_to(elsewhere)  # what a link leads to is not ours
+    (out / "parts" / "notes.txt").write_text("mine")
+    (out / "parts" / part.name.replace("part-2", "part-1")).mkdir()
+    said: list[str] = []
+    spec, path = kising.run.locate(TINY, out)
+    results = kising.run.run(spec, path, kising.run.Session(in_process=True, say=said.append))
+    assert results.outcome.done == 4
+    assert_whole(results.runs, reference)
+    assert sum("is not a part: left alone, not read" in line for line in said) == 3
+    assert (out / "parts" / "notes.txt").read_text() == "mine"
+    assert elsewhere.exists()
+
+
+def test_a_clock_that_jumps_back_changes_nothing(
+    tmp_path: Path, reference: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kising.sweep.task as task
+
+    real, real_time, real_ns = task.perform, time.time, time.time_ns
+    looks = 0
+
+    def backwards() -> int:
+        """Every look at the clock is an hour before the last."""
+        nonlocal looks
+        looks += 1
+        return real_ns() - looks * 3600 * 10**9
+
+    def unlucky(run: Any, *rest: Any) -> Any:
+        raise ValueError("no luck")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(task, "perform", unlucky)
+        assert run_sweep(TINY, out=tmp_path / "r", in_process=True).outcome.failed == 4
+    monkeypatch.setattr(time, "time_ns", backwards)
+    monkeypatch.setattr(time, "time", lambda: real_time() - looks * 3600)
+    monkeypatch.setattr(task, "perform", real)
+    # The done rows are older than the failed ones by the clock, which goes back further at every look.
+    finish_with = run_sweep(TINY, out=tmp_path / "r", in_process=True, retry_failed=True)
+    assert finish_with.outcome.done == 4
+    assert looks
+    assert_whole(finish_with.runs, reference)
+    finish(tmp_path / "r", reference)
+
+
+@pytest.fixture(scope="module")
+def learn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Zygote, Path, pd.DataFrame]]:
+    place = tmp_path_factory.mktemp("signals")
+    file = place / "learn.yaml"
+    file.write_text(SHORT["learn"].replace("checkpoint: 0.05", "checkpoint: 1h"))
+    whole = run_sweep(file, out=place / "whole", in_process=True).runs
+    with Zygote([file]) as zygote:
+        yield zygote, file, whole
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP], [signal.SIGINT, signal.SIGINT]],
+    ids=["Ctrl-C", "SIGTERM", "SIGHUP", "Ctrl-C twice"],
+)
+def test_signals_stop_a_sweep_in_good_order(
+    learn: tuple[Zygote, Path, pd.DataFrame], tmp_path: Path, numbers: list[signal.Signals]
+) -> None:
+    zygote, file, whole = learn
+    out = tmp_path / "r"
+    signals = [(1.0 + 0.05 * place, int(number)) for place, number in enumerate(numbers)]
+    status, sent = zygote.session(file, out, signals=signals)
+    assert sent
+    assert os.waitstatus_to_exitcode(status) == 128 + numbers[0]
+    errors = zygote.errors(out)
+    assert f"stopped by {numbers[0].name} with" in errors
+    assert f"to go on: kising run {out}" in errors
+    assert "Traceback" not in errors
+    table = pd.read_parquet(out / "runs.parquet")
+    held = Store.open(SweepDirectory(out), writable=False).scan().ids.size
+    assert len(table) == held < len(whole)
+    progress = SweepDirectory(out).read_progress()
+    assert progress is not None
+    assert progress.state == "interrupted"
+    status, _ = zygote.session(file, out)
+    assert status == 0, zygote.errors(out)
+    assert_whole(pd.read_parquet(out / "runs.parquet"), whole)
+
+
+@contextmanager
+def holder(path: Path, prelude: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock of a directory."""
+    code = f"""
+        import sys
+        from pathlib import Path
+        {prelude}
+        from kising.sweep.directory import SweepDirectory
+        with SweepDirectory.create(Path({str(path)!r})).lock("kising run"):
+            print("held", flush=True)
+            sys.stdin.read()
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() == "held\n"
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+        child.stdout.close()
+
+
+def test_a_second_driver_on_another_host_is_refused_by_name(tmp_path: Path, reference: pd.DataFrame) -> None:
+    out = tmp_path / "r"
+    with holder(out, "import socket; socket.gethostname = lambda: 'node17'") as child:
+        with pytest.raises(LockedError, match=rf"pid {child.pid} on node17 has been running it since"):
+            run_sweep(TINY, out=out, in_process=True)
+        assert not (out / "parts").exists()
+    finish(out, reference)
+
+
+def test_a_file_system_without_flock_still_has_one_driver(
+    tmp_path: Path, reference: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    def missing(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", missing)
+    out = tmp_path / "r"
+    prelude = "import errno, fcntl; exec('def missing(*a): raise OSError(errno.ENOSYS, \"no\")'); fcntl.flock = missing"
+    with holder(out, prelude) as child:
+        with pytest.raises(LockedError, match=f"pid {child.pid} "):
+            run_sweep(TINY, out=out, in_process=True)
+        child.kill()
+        child.wait()
+        finish(out, reference)  # its holder is dead, and nobody had to tidy up
+
+
+def test_a_driver_whose_lock_was_taken_from_it_stops(
+    tmp_path: Path, reference: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kising.sweep.task as task
+
+    real = task.perform
+
+    def meddled(run: Any, *rest: Any) -> Any:
+        (tmp_path / "r" / ".lock").unlink(missing_ok=True)
+        return real(run, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(task, "perform", meddled)
+        with pytest.raises(LockedError, match="removed or replaced"):
+            run_sweep(TINY, out=tmp_path / "r", in_process=True)
+    assert not list((tmp_path / "r" / "parts").iterdir())
+    finish(tmp_path / "r", reference)
+
+
+def test_a_checkpoint_from_elsewhere_is_not_trusted(tmp_path: Path, reference: pd.DataFrame) -> None:
+    out = tmp_path / "r"
+    states = out / "checkpoints"
+    states.mkdir(parents=True)
+    for number, run_id in enumerate(reference["run_id"]):
+        header = json.dumps({"format": 1, "run_id": run_id, "numerics": 1, "seconds": 1.0})
+        (states / f"{run_id}.state").write_bytes(b"0" * 64 + b"\n" + header.encode() + b"\n" + b"x" * number)
+    said: list[str] = []
+    spec, path = kising.run.locate(TINY, out)
+    results = kising.run.run(spec, path, kising.run.Session(in_process=True, say=said.append))
+    assert sum("starts over" in line for line in said) == 4
+    assert_whole(results.runs, reference)
+    assert list(states.iterdir()) == []
+
+
+def test_nothing_on_disk_can_run_code() -> None:
+    """Pickle carries batches to workers, through Ray's own connections; whatever is on a disk is read by
+    loaders that make data and nothing else.
+    """
+    package = Path(kising.__file__).parent
+    pickled, loads = set(), []
+    for file in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            if {"pickle", "marshal", "shelve", "dill", "joblib"} & {name.partition(".")[0] for name in names}:
+                pickled.add(str(file.relative_to(package)))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                called = f"{ast.unparse(node.func.value)}.{node.func.attr}"
+                assert called not in {"yaml.load", "yaml.unsafe_load", "yaml.full_load", "pd.read_pickle"}, (
+                    file
+                )
+                if called in {"np.load", "numpy.load"}:
+                    loads.append({keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords})
+    assert pickled == {"sweep/driver.py", "sweep/worker.py"}
+    assert loads
+    assert all(options.get("allow_pickle") == "False" for options in loads)
