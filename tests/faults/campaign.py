@@ -341,15 +341,19 @@ class Zygote:
         step: str = "-",
         nth: int = 1,
         signals: list[tuple[float, int]] | None = None,
+        *,
+        at_work: bool = False,
     ) -> tuple[int, bool]:
         """Run a driver to its end, and send it signals, each so many seconds after its start.
 
-        Returns what waitpid says, and whether all signals were sent.
+        at_work: after the beginning of its first run instead. Returns what waitpid says, and whether all
+        signals were sent.
         """
         request = {
             "step": step,
             "nth": nth,
             "signals": signals or [],
+            "at_work": at_work,
             "words": ["run", str(file), "--out", str(out), "--local-debug"],
             "errors": str(self._errors(out)),
             "notes": str(notes_of(out)),
@@ -382,7 +386,9 @@ class RayDriver:
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "saboteur.py"), step, str(nth), *words],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": PATHS, NOTES: str(self._notes)}, start_new_session=True,
+            # Ray's workers stand back for other processes, by default, and on a busy machine would never be done.
+            env={**os.environ, "PYTHONPATH": PATHS, NOTES: str(self._notes), "RAY_worker_niceness": "0"},
+            start_new_session=True,
         )  # fmt: skip
         self._known: set[tuple[int, str]] = set()
 

@@ -209,7 +209,7 @@ def test_a_clock_that_jumps_back_changes_nothing(
 def learn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Zygote, Path, pd.DataFrame]]:
     place = tmp_path_factory.mktemp("signals")
     file = place / "learn.yaml"
-    file.write_text(SHORT["learn"].replace("checkpoint: 0.05", "checkpoint: 1h"))
+    file.write_text(SHORT["learn"].replace("realizations: 4", "realizations: 2"))
     whole = run_sweep(file, out=place / "whole", in_process=True).runs
     with Zygote([file]) as zygote:
         yield zygote, file, whole
@@ -225,8 +225,8 @@ def test_signals_stop_a_sweep_in_good_order(
 ) -> None:
     zygote, file, whole = learn
     out = tmp_path / "r"
-    signals = [(1.0 + 0.05 * place, int(number)) for place, number in enumerate(numbers)]
-    status, sent = zygote.session(file, out, signals=signals)
+    signals = [(0.1 + 0.1 * place, int(number)) for place, number in enumerate(numbers)]
+    status, sent = zygote.session(file, out, signals=signals, at_work=True)
     assert sent
     assert os.waitstatus_to_exitcode(status) == 128 + numbers[0]
     errors = zygote.errors(out)

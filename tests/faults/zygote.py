@@ -41,14 +41,16 @@ def drive(request: dict[str, object]) -> None:
     main(request["words"])  # raises SystemExit
 
 
-def watch(pid: int, signals: list[tuple[float, int]]) -> tuple[int, bool]:
-    """Wait for a driver's end, and send it signals, each so many seconds after its start."""
+def watch(pid: int, signals: list[tuple[float, int]], notes: Path | None) -> tuple[int, bool]:
+    """Wait for a driver's end, and send it signals, so many seconds after its start or its first note."""
     start = time.monotonic()
     for seconds, number in signals:
-        while time.monotonic() < start + seconds:
+        while time.monotonic() < start + seconds or (notes is not None and not notes.exists()):
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 return status, False
+            if notes is not None and not notes.exists():
+                start = time.monotonic()
             time.sleep(0.002)
         os.kill(pid, number)
     return os.waitpid(pid, 0)[1], True
@@ -72,4 +74,6 @@ if __name__ == "__main__":
             finally:
                 sys.stdout.flush()
                 os._exit(status)
-        print(*watch(pid, json.loads(line)["signals"]), flush=True)
+        request = json.loads(line)
+        notes = Path(request["notes"]) if request["at_work"] else None
+        print(*watch(pid, request["signals"], notes), flush=True)
