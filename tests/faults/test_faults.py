@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -334,6 +335,48 @@ def test_a_checkpoint_from_elsewhere_is_not_trusted(tmp_path: Path, reference: p
     assert sum("starts over" in line for line in said) == 4
     assert_whole(results.runs, reference)
     assert list(states.iterdir()) == []
+
+
+OUT_OF_MEMORY = """
+    import works
+    from kising.sweep.conductor import conduct
+    from kising.sweep.driver import RayCluster, RayExecutor
+    from kising.sweep.executor import Need
+
+    executor = RayExecutor(works.work, RayCluster.start(cpus=1))
+    source, rows = [works.FakeRun(n, "hog" if n == 1 else "square") for n in range(3)], []
+    conduct(source, executor, rows.extend, cost=lambda run: 1.0, need=lambda run: Need(), total=len(source))
+    executor.close()
+    for row in sorted(rows, key=lambda row: row["run_id"]):
+        print(row["status"], row.get("error"))
+"""
+
+
+@pytest.mark.faults
+def test_a_run_that_takes_all_memory_fails_alone_and_says_how_much() -> None:
+    found = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free, total = (int(found[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
+    if free < 6_000_000:
+        pytest.skip("this test fills 4 GB")
+    paths = [str(Path(kising.__file__).parents[1]), str(Path(__file__).parents[1] / "sweep")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "RAY_memory_usage_threshold": f"{1 - (free - 4_000_000) / total:.4f}",
+        "RAY_memory_monitor_refresh_ms": "100",
+    }
+    child = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(OUT_OF_MEMORY)],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    first, second, third = child.stdout.splitlines()
+    assert (first, third) == ("done None", "done None")
+    assert re.fullmatch(
+        r"failed out of memory 3 times, the last time at [\d.]+ ?GB; it asks for no memory: set resources.memory",
+        second,
+    )
 
 
 def test_nothing_on_disk_can_run_code() -> None:

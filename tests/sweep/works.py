@@ -83,6 +83,11 @@ def work(
             for _ in range(3):
                 time.sleep(0.3)
                 yield partial(bytes, LARGEST_STATE + run.realization)
+        case "hog":
+            held = []
+            for _ in range(100):
+                held.append(bytearray(b"x") * 100_000_000)
+                time.sleep(0.1)
         case "told timeout":
             return _row(run, timeout or 0.0)
         case "mark":
