@@ -261,7 +261,7 @@ def report(directory: Path) -> None:
 )
 @click.option(
     "--estimator",
-    type=click.Choice(["auto", "exact", "bp", "tap", "mean-field"]),
+    type=click.Choice(["auto", "exact", "gibbs", "bp", "tap", "mean-field"]),
     default="auto",
     show_default=True,
 )

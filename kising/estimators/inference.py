@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import repeat
 from typing import Any, NamedTuple, TypeVar
@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from kising.estimators import bp, exact, meanfield, tap
+from kising.estimators import bp, exact, gibbs, meanfield, tap
 from kising.estimators.block import Block, Estimate, cut, empty_estimate, fields
 from kising.estimators.correlations import CODES
+from kising.estimators.gibbs import Chains, Errors, Sampling
 from kising.estimators.totals import add_up
-from kising.model import Array, Couplings, Recording, Spins, as_couplings, as_spins
+from kising.model import Array, Couplings, Recording, Seed, Spins, as_couplings, as_spins
 
-ESTIMATORS = ("auto", "exact", "bp", "tap", "mean-field")
+ESTIMATORS = ("auto", "exact", "gibbs", "bp", "tap", "mean-field")
 # Up to so many hidden spins the sum over all their states takes no longer than belief propagation.
 AUTO_EXACT_HIDDEN = 8
 CORRELATIONS = tuple(CODES)
@@ -48,6 +49,13 @@ class Moments(NamedTuple):
     """how many of the slice's Nv Nh pair averages passed ±1 and were replaced, (T-2,)"""
 
 
+class SampledMoments(Moments):
+    """The same of estimator gibbs."""
+
+    errors: Errors
+    """standard errors of m, mu and pair, from sampling"""
+
+
 class Gradient(NamedTuple):
     """The gradient of the mean log-likelihood of a slice, and what a learner wants to know besides. Means are
     over slices.
@@ -72,7 +80,7 @@ class Gradient(NamedTuple):
     abs_mu: float
     """mean of |μ_b|"""
     abs_pair: float
-    """mean of |⟨τ_i σ_b⟩|"""
+    """mean of |⟨τ_i σ_b⟩|; of gibbs, that of single sweeps"""
     freedom_visible: Array
     """mean of 1 - m_i², (Nv,): the weight of row i of (J, K) in the complete-data information"""
     freedom_hidden: Array
@@ -88,7 +96,7 @@ class EStep:
     """How hidden spins are averaged over."""
 
     estimator: str = "bp"
-    """auto | exact | bp | tap | mean-field; auto is exact for few hidden spins, bp for more"""
+    """auto | exact | gibbs | bp | tap | mean-field; auto is exact for few hidden spins, bp for more"""
     correlations: str = "closed"
     """for bp: iterated | closed | pair | corrected | iterated-corrected"""
     tolerance: float = 1e-9
@@ -101,6 +109,8 @@ class EStep:
     """iterations after which a slice counts as not converged"""
     precision: str = "float64"
     """for bp: float64 | float32, of the messages; all sums are float64"""
+    sampling: Sampling = field(default_factory=Sampling)
+    """for gibbs at given couplings: how many sweeps, and their seed"""
 
     def __post_init__(self) -> None:
         _one_of("estimator", self.estimator, ESTIMATORS)
@@ -139,9 +149,14 @@ def infer(
     damping: float | None = None,
     max_iterations: int = 200,
     precision: str = "float64",
+    sweeps: int = 200,
+    seed: Seed | None = None,
     threads: int = 1,
 ) -> Moments:
-    """Average over the hidden spins of every slice of a recording, at the couplings given."""
+    """Average over the hidden spins of every slice of a recording, at the couplings given.
+
+    `sweeps` and `seed` are for estimator 'gibbs', which samples.
+    """
     couplings = as_couplings(couplings)
     spins = as_spins(visible, width=couplings.J.shape[0])
     estep = EStep(
@@ -151,9 +166,13 @@ def infer(
         damping=damping,
         max_iterations=max_iterations,
         precision=precision,
+        sampling=Sampling(sweeps=sweeps, seed=seed),
     ).resolved(couplings.K.shape[1])
+    errors: dict[int, Errors] = {}
 
-    def moments(block: Block, estimate: Estimate) -> Moments:
+    def moments(part: slice, block: Block, estimate: Estimate, error: Errors | None) -> Moments:
+        if error is not None:
+            errors[part.start] = error
         return Moments(
             estimate.m,
             estimate.mu,
@@ -165,7 +184,13 @@ def infer(
         )
 
     parts = list(_each_block(couplings, spins, estep, moments, keep_pairs=True, threads=threads))
-    return Moments(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+    arrays = [np.concatenate(x) for x in zip(*parts, strict=True)]
+    if not errors:
+        return Moments(*arrays)
+    sampled = SampledMoments(*arrays)
+    in_order = (errors[start] for start in sorted(errors))
+    sampled.errors = Errors(*(np.concatenate(x) for x in zip(*in_order, strict=True)))
+    return sampled
 
 
 def gradient(
@@ -178,6 +203,8 @@ def gradient(
     damping: float | None = None,
     max_iterations: int = 200,
     precision: str = "float64",
+    sweeps: int = 200,
+    seed: Seed | None = None,
     threads: int = 1,
 ) -> Gradient:
     """The gradient of the mean log-likelihood of a slice; memory does not grow with the length of the
@@ -192,6 +219,7 @@ def gradient(
         damping=damping,
         max_iterations=max_iterations,
         precision=precision,
+        sampling=Sampling(sweeps=sweeps, seed=seed),
     ).resolved(couplings.K.shape[1])
     return checked_gradient(couplings, spins, estep, threads=threads)
 
@@ -200,9 +228,13 @@ def checked_gradient(couplings: Couplings, spins: Spins, estep: EStep, *, thread
     """`gradient` for arguments that were checked and resolved before: a learner calls it at every iteration on
     the same data.
     """
-    nv, nh = couplings.K.shape
     n_slices = spins.shape[0] - 2
-    parts = _each_block(couplings, spins, estep, _sums, keep_pairs=False, threads=threads)
+    parts = _each_block(couplings, spins, estep, _gradient_sums, keep_pairs=False, threads=threads)
+    return _mean(parts, n_slices, *couplings.K.shape)
+
+
+def _mean(parts: Iterator[Gradient], n_slices: int, nv: int, nh: int) -> Gradient:
+    """The sums of all blocks as means over slices and units."""
     total: list[Any] = list(next(parts))
     for part in parts:
         total = [x + y for x, y in zip(total, part, strict=True)]
@@ -213,6 +245,25 @@ def checked_gradient(couplings: Couplings, spins: Spins, estep: EStep, *, thread
         abs_mu=mean.abs_mu / nh,
         abs_pair=mean.abs_pair / (nv * nh),
     )
+
+
+def sampled_gradient(
+    couplings: Couplings, spins: Spins, chains: Chains, *, key: np.uint64, iteration: int, threads: int
+) -> tuple[Gradient, Chains]:
+    """The gradient as one sweep of all chains sees it, and the chains after the sweep; `chains` is not changed."""
+    nv, nh = couplings.K.shape
+    n_slices = spins.shape[0] - 2
+    moved = chains.copy()
+
+    def work(part: slice) -> Gradient:
+        block = fields(couplings, spins, part)
+        out = empty_estimate(part.stop - part.start, nv, nh, keep_pairs=False)
+        here = moved[part]
+        gibbs.sweep(couplings, block, here, out, first=part.start, key=key, iteration=iteration)
+        sigma = here.astype(np.float64)
+        return _sums(block, out)._replace(hidden_hidden=sigma.T @ sigma)
+
+    return _mean(_in_order(work, n_slices, threads), n_slices, nv, nh), moved
 
 
 class Assessment(NamedTuple):
@@ -244,7 +295,7 @@ def assess(
     n_slices = len(visible) - 2
     sums = np.zeros(7)
 
-    def tally(block: Block, estimate: Estimate) -> tuple[Array, Estimate]:
+    def tally(_: slice, block: Block, estimate: Estimate, error: Errors | None) -> tuple[Array, Estimate]:
         counts = [
             np.sum(estimate.converged),
             np.sum(estimate.corrected),
@@ -256,7 +307,9 @@ def assess(
     judge: Iterator[Any] = repeat(None)
     if against_exact:
         exact_estep = EStep(estimator="exact").resolved(hidden.shape[1])
-        judge = _each_block(couplings, visible, exact_estep, lambda _, e: e, keep_pairs=True, threads=threads)
+        judge = _each_block(
+            couplings, visible, exact_estep, lambda _, block, e, error: e, keep_pairs=True, threads=threads
+        )
     for part, (counts, estimate), truth in zip(cut(n_slices), ours, judge, strict=False):
         sums[:3] += counts
         sums[3] += np.sum(np.sign(estimate.mu) * hidden[part.start + 1 : part.stop + 1])
@@ -268,6 +321,10 @@ def assess(
     means = sums / n_slices / np.array([1, nv * nh, 1, nh, nv, nh, nv * nh])
     errors = [float(np.sqrt(x)) if against_exact else None for x in means[4:]]
     return Assessment(*(float(x) for x in means[:4]), *errors)
+
+
+def _gradient_sums(_: slice, block: Block, estimate: Estimate, error: Errors | None) -> Gradient:
+    return _sums(block, estimate)
 
 
 def _sums(block: Block, estimate: Estimate) -> Gradient:
@@ -295,7 +352,7 @@ def _each_block(
     couplings: Couplings,
     spins: Spins,
     estep: EStep,
-    reduce: Callable[[Block, Estimate], Out],
+    reduce: Callable[[slice, Block, Estimate, Errors | None], Out],
     *,
     keep_pairs: bool,
     threads: int,
@@ -308,10 +365,15 @@ def _each_block(
     def work(part: slice) -> Out:
         block = fields(couplings, spins, part)
         out = empty_estimate(part.stop - part.start, nv, nh, keep_pairs=keep_pairs)
-        _fill(couplings, block, out, estep)
-        return reduce(block, out)
+        error = _fill(couplings, block, out, estep, part.start)
+        return reduce(part, block, out, error)
 
-    parts = cut(spins.shape[0] - 2)
+    yield from _in_order(work, spins.shape[0] - 2, threads)
+
+
+def _in_order(work: Callable[[slice], Out], n_slices: int, threads: int) -> Iterator[Out]:
+    """The results of all blocks of a recording, in their order."""
+    parts = cut(n_slices)
     # Matrix products on one thread each: how BLAS divides a product among threads could enter its last
     # digits.
     with _blas().limit(limits=1, user_api="blas"):
@@ -327,12 +389,15 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _fill(couplings: Couplings, block: Block, out: Estimate, estep: EStep) -> None:
+def _fill(couplings: Couplings, block: Block, out: Estimate, estep: EStep, first: int) -> Errors | None:
+    """The averages of a block, whose first slice is number `first` of the recording; their errors if sampled."""
     damping = -1.0 if estep.damping is None else estep.damping
     cap = estep.max_iterations
     match estep.estimator:
         case "exact":
             exact.estimate(couplings, block, out)
+        case "gibbs":
+            return gibbs.estimate(couplings, block, out, first=first, sampling=estep.sampling)
         case "bp":
             bp.estimate(
                 couplings,
@@ -352,3 +417,4 @@ def _fill(couplings: Couplings, block: Block, out: Estimate, estep: EStep) -> No
             meanfield.estimate(
                 couplings, block, out, tolerance=estep.tolerance, damping=damping, max_iterations=cap
             )
+    return None

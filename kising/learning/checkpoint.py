@@ -4,10 +4,13 @@ read.
 
 import io
 import zipfile
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from kising.learning.em import TRACE_COLUMNS, EMState
+from kising.learning.sampled import Sampler
 from kising.learning.steps import History
 from kising.model import Couplings
 
@@ -21,6 +24,7 @@ def save(state: EMState) -> bytes:
     buffer = io.BytesIO()
     np.savez(
         buffer,
+        **_of_sampler(state.sampler),
         J=state.couplings.J,
         K=state.couplings.K,
         L=state.couplings.L,
@@ -34,6 +38,36 @@ def save(state: EMState) -> bytes:
         outcome=np.array(state.outcome),
     )
     return buffer.getvalue()
+
+
+def _of_sampler(sampler: Sampler | None) -> dict[str, Any]:
+    if sampler is None:
+        return {}
+    return {
+        "key": np.array(sampler.key),
+        # A bit a hidden spin: chains are the bulk of a state.
+        "chains": np.packbits(sampler.chains > 0),
+        "chains_shape": np.array(sampler.chains.shape),
+        "averages": np.array(sampler.averages),
+        "sampled_iterations": np.array(sampler.iterations),
+        "batches": sampler.batches,
+        "batch": np.array(sampler.batch),
+    }
+
+
+def _sampler(found: Mapping[str, Any]) -> Sampler | None:
+    if "key" not in found:
+        return None
+    n_slices, hidden = (int(n) for n in found["chains_shape"])
+    bits = np.unpackbits(found["chains"], count=n_slices * hidden).reshape(n_slices, hidden)
+    return Sampler(
+        key=np.uint64(found["key"]),
+        chains=np.where(bits > 0, 1, -1).astype(np.int8),
+        averages=bool(found["averages"]),
+        iterations=int(found["sampled_iterations"]),
+        batches=found["batches"],
+        batch=int(found["batch"]),
+    )
 
 
 def load(data: bytes) -> EMState:
@@ -58,6 +92,7 @@ def load(data: bytes) -> EMState:
             held=held,
             trace=found["trace"],
             outcome=str(found["outcome"]),
+            sampler=_sampler(found),
         )
     except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, IndexError) as error:
         raise CheckpointError(f"not a saved state of learning: {error}") from error

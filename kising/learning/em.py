@@ -10,7 +10,7 @@ X of J, K, L
 
 Learning ends `converged` when all three blocks have converged, `diverged` when any has diverged, `stalled` at
 `max_iterations`. A run that did not end `converged` keeps a flag for each block: J may have settled while K
-and L have not.
+and L have not. With estimator `gibbs` steps never vanish, and a block has converged by the rule of `sampled`.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.estimators.inference import EStep, Gradient, checked_gradient
+from kising.estimators.inference import EStep, Gradient, checked_gradient, sampled_gradient
+from kising.learning.sampled import (
+    Sampler,
+    arrive,
+    begin_sampling,
+    gain,
+    mean,
+    monte_carlo_error,
+    statistical_error,
+)
 from kising.learning.scores import BLOCKS, align, nominal_scales, rmse
 from kising.learning.steps import (
     STEPS,
@@ -26,11 +35,15 @@ from kising.learning.steps import (
     SpinProducts,
     accelerate,
     ascend,
+    blocks_of,
+    flatten,
     no_history,
     scaled_step,
     spin_products,
+    unflatten,
+    within_reach,
 )
-from kising.model import Array, BondScales, Couplings, Spins
+from kising.model import Array, BondScales, Couplings, Seed, Spins
 
 LARGEST_GROWTH = 20.0
 
@@ -45,6 +58,9 @@ TRACE_COLUMNS = (
     "abs_pair",  # means of |m_i|, |μ_b|, |⟨τ_i σ_b⟩|
     "log_likelihood",  # nats a slice
     "estep_iterations",  # mean over slices
+    *(
+        f"noise_{x}" for x in BLOCKS
+    ),  # Monte-Carlo over statistical error of what is averaged; NaN without samples
 )
 
 
@@ -68,6 +84,8 @@ class Learning:
     """EM iterations after which learning ends unconverged"""
     patience: int = 0
     """of `scaled`: for how many iterations in a row the step must have shrunk before it is accelerated"""
+    noise: float = 0.1
+    """of estimator gibbs: the share of the statistical error below which the Monte-Carlo error counts as settled"""
 
     def __post_init__(self) -> None:
         if self.step not in STEPS:
@@ -78,6 +96,10 @@ class Learning:
             raise ValueError(f"momentum={self.momentum}: must be at least 0 and below 1")
         if not self.tolerance > 0:
             raise ValueError(f"tolerance={self.tolerance}: must be above 0")
+        if not self.noise > 0:
+            raise ValueError(f"noise={self.noise}: must be above 0")
+        if self.estep.estimator == "gibbs" and self.step != "scaled":
+            raise ValueError(f"step={self.step!r}: estimator 'gibbs' learns by step 'scaled' alone")
         if self.hold < 1 or self.max_iterations < 1:
             raise ValueError(
                 f"hold={self.hold}, max_iterations={self.max_iterations}: both must be at least 1"
@@ -107,6 +129,8 @@ class EMState:
     """a row an iteration, columns as in TRACE_COLUMNS"""
     outcome: str
     """running | converged | stalled | diverged"""
+    sampler: Sampler | None = None
+    """chains and averages of estimator gibbs"""
 
     @property
     def iteration(self) -> int:
@@ -119,38 +143,80 @@ def pose(visible: Spins, scales: BondScales, truth: Couplings | None, *, aligned
     return Problem(visible, spin_products(visible), scales, truth, aligned)
 
 
-def begin(couplings: Couplings) -> EMState:
+def begin(couplings: Couplings, sampler: Sampler | None = None) -> EMState:
     """The state before the first iteration."""
     size = sum(x.size for x in couplings)
-    return EMState(couplings, no_history(size), (0, 0, 0), np.empty((0, len(TRACE_COLUMNS))), "running")
+    trace = np.empty((0, len(TRACE_COLUMNS)))
+    return EMState(couplings, no_history(size), (0, 0, 0), trace, "running", sampler)
+
+
+def sampler_of(couplings: Couplings, problem: Problem, learning: Learning, *, seed: Seed) -> Sampler | None:
+    """What to begin with where the estimator samples; None where it does not."""
+    if learning.estep.estimator != "gibbs":
+        return None
+    n_couplings = sum(x.size for x in couplings)
+    return begin_sampling(len(problem.visible) - 2, couplings.K.shape[1], n_couplings, seed)
+
+
+def learned(state: EMState, problem: Problem) -> Couplings:
+    """What learning has come to: the couplings, or, of a sampler that averages, their mean."""
+    average = None if state.sampler is None else mean(state.sampler)
+    return state.couplings if average is None else unflatten(average, state.couplings, problem.scales)
+
+
+def noise_of(state: EMState, problem: Problem) -> Couplings | None:
+    """The Monte-Carlo error of what a sampler has learned; None where there is none, or not yet."""
+    error = None if state.sampler is None else monte_carlo_error(state.sampler, blocks_of(state.couplings))
+    return None if error is None else unflatten(error, state.couplings, problem.scales)
 
 
 def advance(state: EMState, problem: Problem, learning: Learning, *, threads: int = 1) -> EMState:
     """One EM iteration: E-step at the couplings of `state`, verdict, and, unless that ends it, the step to
     the next.
     """
-    gradient = checked_gradient(state.couplings, problem.visible, learning.estep, threads=threads)
+    sampler = state.sampler
+    if sampler is None:
+        gradient = checked_gradient(state.couplings, problem.visible, learning.estep, threads=threads)
+        return move(state, gradient, problem, learning)
+    gradient, chains = sampled_gradient(
+        state.couplings,
+        problem.visible,
+        sampler.chains,
+        key=sampler.key,
+        iteration=state.iteration,
+        threads=threads,
+    )
+    state = replace(state, sampler=sampler._replace(chains=chains))
     return move(state, gradient, problem, learning)
 
 
 def move(state: EMState, gradient: Gradient, problem: Problem, learning: Learning) -> EMState:
     """What of an iteration comes after the E-step."""
     couplings = state.couplings
-    step = scaled_step(gradient, problem.products) if _finite(gradient) else None
+    step = _step(state, gradient, problem) if _finite(gradient) else None
     sizes = tuple(np.inf for _ in BLOCKS)
     if step is not None:
         sizes = tuple(
             float(np.sqrt(np.mean(dx**2)) / sd) for dx, sd in zip(step, problem.scales, strict=True)
         )
-    held = tuple(h + 1 if size < learning.tolerance else 0 for h, size in zip(state.held, sizes, strict=True))
-    trace = np.vstack([state.trace, _trace_row(state.iteration, couplings, sizes, gradient, problem)])
-    state = replace(state, held=held, trace=trace)
+    statistical = _statistical(state, gradient, problem)
+    noise = _noise_shares(state, statistical, problem)
+    settled = [size < learning.tolerance for size in sizes]
+    if state.sampler is not None:
+        settled = [share < learning.noise for share in noise]
+    held = tuple(h + 1 if ok else 0 for h, ok in zip(state.held, settled, strict=True))
+    row = _trace_row(state.iteration, learned(state, problem), sizes, noise, gradient, problem)
+    state = replace(state, held=held, trace=np.vstack([state.trace, row]))
     if step is None or _runaway(couplings, problem.scales):
         return replace(state, held=(0, 0, 0), outcome="diverged")
     if min(held) >= learning.hold:
         return replace(state, outcome="converged")
     if state.iteration >= learning.max_iterations:
         return replace(state, outcome="stalled")
+    if state.sampler is not None:
+        return _wander(
+            state, step, statistical, problem.scales, longest_approach=max(1, learning.max_iterations // 2)
+        )
     if learning.step == "scaled":
         couplings, history = accelerate(
             couplings, step, state.history, problem.scales, patience=learning.patience
@@ -160,6 +226,56 @@ def move(state: EMState, gradient: Gradient, problem: Problem, learning: Learnin
             couplings, gradient, state.history, rate=learning.rate, momentum=learning.momentum
         )
     return replace(state, couplings=couplings, history=history)
+
+
+def _step(state: EMState, gradient: Gradient, problem: Problem) -> Couplings:
+    """The scale-free step; of a sampler, the one that cannot overshoot."""
+    if state.sampler is not None:
+        gradient = gradient._replace(
+            freedom_visible=0.5 + 0.5 * gradient.freedom_visible,
+            freedom_hidden=0.5 + 0.5 * gradient.freedom_hidden,
+        )
+    return scaled_step(gradient, problem.products)
+
+
+def _wander(
+    state: EMState,
+    step: Couplings,
+    statistical: tuple[float, ...],
+    scales: BondScales,
+    *,
+    longest_approach: int,
+) -> EMState:
+    """The step of a learner whose gradient is noisy."""
+    sampler = state.sampler
+    assert sampler is not None
+    share = gain(sampler)
+    couplings = within_reach(state.couplings, Couplings(*(share * x for x in step)), scales)
+    sampler = arrive(
+        sampler,
+        flatten(couplings, scales),
+        blocks_of(couplings),
+        statistical,
+        longest_approach=longest_approach,
+    )
+    return replace(state, couplings=couplings, sampler=sampler)
+
+
+def _statistical(state: EMState, gradient: Gradient, problem: Problem) -> tuple[float, ...]:
+    """Of J, K, L: the statistical error in the root mean square, in units of the bond scale; for samplers."""
+    if state.sampler is None or not _finite(gradient):
+        return tuple(np.nan for _ in BLOCKS)
+    errors = statistical_error(gradient, problem.products, len(problem.visible) - 2)
+    return tuple(float(np.sqrt(np.mean(x**2)) / sd) for x, sd in zip(errors, problem.scales, strict=True))
+
+
+def _noise_shares(state: EMState, statistical: tuple[float, ...], problem: Problem) -> tuple[float, ...]:
+    """Of J, K, L: the Monte-Carlo error as a share of the statistical one, each a root mean square."""
+    errors = noise_of(state, problem)
+    if errors is None:
+        return tuple(np.nan for _ in BLOCKS)
+    parts = zip(errors, problem.scales, statistical, strict=True)
+    return tuple(float(np.sqrt(np.mean(x**2)) / (sd * all_of_it)) for x, sd, all_of_it in parts)
 
 
 def _finite(gradient: Gradient) -> bool:
@@ -175,7 +291,12 @@ def _runaway(couplings: Couplings, scales: BondScales) -> bool:
 
 
 def _trace_row(
-    iteration: int, couplings: Couplings, sizes: tuple[float, ...], gradient: Gradient, problem: Problem
+    iteration: int,
+    couplings: Couplings,
+    sizes: tuple[float, ...],
+    noise: tuple[float, ...],
+    gradient: Gradient,
+    problem: Problem,
 ) -> Array:
     errors = score(couplings, problem)
     return np.array(
@@ -190,6 +311,7 @@ def _trace_row(
             gradient.abs_pair,
             gradient.log_likelihood,
             gradient.iterations,
+            *noise,
         ]
     )
 

@@ -7,9 +7,21 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.estimators.inference import EStep
-from kising.learning.em import TRACE_COLUMNS, EMState, Learning, Problem, advance, begin, pose, score
+from kising.learning.em import (
+    TRACE_COLUMNS,
+    EMState,
+    Learning,
+    Problem,
+    advance,
+    begin,
+    learned,
+    noise_of,
+    pose,
+    sampler_of,
+    score,
+)
 from kising.learning.scores import BLOCKS, nominal_scales, scales_of
-from kising.learning.starts import PATIENCE, STARTS, from_data, from_signs
+from kising.learning.starts import PATIENCE, STARTS, chain_seed, from_data, from_signs
 from kising.model import BondScales, Couplings, Seed, as_couplings, as_spins
 
 if TYPE_CHECKING:
@@ -36,6 +48,8 @@ class Fit:
     """EM iterations made"""
     estimator: str
     """the one that ran, where `auto` was asked for"""
+    monte_carlo_error: Couplings | None
+    """of estimator gibbs: the standard error of the couplings that comes from sampling, not from the data"""
     state: EMState
     """where learning ended; give it as `state` to continue"""
 
@@ -60,6 +74,7 @@ def fit(
     estep_damping: float | None = None,
     estep_max_iterations: int = 200,
     precision: str = "float64",
+    noise: float = 0.1,
     threads: int = 1,
     state: EMState | None = None,
 ) -> Fit:
@@ -88,6 +103,7 @@ def fit(
         hold=hold,
         max_iterations=max_iterations,
         patience=PATIENCE.get(start, 0) if isinstance(start, str) else 0,
+        noise=noise,
     )
     spins = as_spins(visible)
     shape = (spins.shape[1], hidden)
@@ -99,7 +115,8 @@ def fit(
         scales = nominal_scales(*shape) if truth is None else scales_of(truth)
     problem = pose(spins, scales, truth, aligned=start == "random")
     if state is None:
-        state = begin(_initial(start, problem, hidden, seed))
+        couplings = _initial(start, problem, hidden, seed)
+        state = begin(couplings, sampler_of(couplings, problem, learning, seed=chain_seed(seed)))
     elif state.outcome == "stalled" and state.iteration < max_iterations:
         raise ValueError(
             "this state ended at its iteration limit, without a step to go on from: give an earlier one"
@@ -128,12 +145,13 @@ def summarise(state: EMState, problem: Problem, learning: Learning) -> Fit:
     import pandas as pd
 
     return Fit(
-        couplings=state.couplings,
+        couplings=learned(state, problem),
         trace=pd.DataFrame(state.trace, columns=list(TRACE_COLUMNS)).astype({"iteration": np.int64}),
         converged={name: held >= learning.hold for name, held in zip(BLOCKS, state.held, strict=True)},
-        rmse=score(state.couplings, problem),
+        rmse=score(learned(state, problem), problem),
         outcome=state.outcome,
         iterations=state.iteration,
         estimator=learning.estep.estimator,
+        monte_carlo_error=noise_of(state, problem),
         state=state,
     )

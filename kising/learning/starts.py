@@ -22,6 +22,13 @@ VISIBLE_ITERATIONS = 30
 VISIBLE_TOLERANCE = 1e-6
 
 
+def chain_seed(seed: Seed) -> Seed:
+    """The seed of everything random after the start."""
+    if isinstance(seed, np.random.SeedSequence):
+        return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, 1))
+    return (seed, 1) if isinstance(seed, int) else (*seed, 1)
+
+
 def from_signs(truth: Couplings, scales: BondScales, seed: Seed) -> Couplings:
     """sign(X) |N(0, sd_X²)| for each true coupling X."""
     rng = random_stream(seed)

@@ -16,6 +16,7 @@ problem; and no block may move in one iteration by more than its own root mean s
 whichever is larger.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -77,12 +78,17 @@ def no_history(size: int) -> History:
     return History(np.empty((0, size)), np.empty((0, size)), np.inf, -1, np.zeros(size))
 
 
+def complete_information(gradient: Gradient, products: SpinProducts) -> Array:
+    """C of the rows of (J, K): mean of x xᵀ, x = (s, σ)."""
+    return np.block(
+        [[products.now, gradient.visible_hidden], [gradient.visible_hidden.T, gradient.hidden_hidden]]
+    )
+
+
 def scaled_step(gradient: Gradient, products: SpinProducts) -> Couplings:
     """The scale-free step: G C⁻¹ / freedom, row by row."""
     nv = products.now.shape[0]
-    C = np.block(
-        [[products.now, gradient.visible_hidden], [gradient.visible_hidden.T, gradient.hidden_hidden]]
-    )
+    C = complete_information(gradient, products)
     JK = _solve_rows(np.hstack([gradient.J, gradient.K]), C, gradient.freedom_visible)
     L = _solve_rows(gradient.L, products.before, gradient.freedom_hidden)
     return Couplings(JK[:, :nv], JK[:, nv:], L)
@@ -97,6 +103,12 @@ def _solve_rows(rows: Array, C: Array, freedom: Array) -> Array:
 def flatten(couplings: Couplings, scales: BondScales) -> Array:
     """The couplings as one vector, in units of the bond scale."""
     return np.concatenate([(x / sd).ravel() for x, sd in zip(couplings, scales, strict=True)])
+
+
+def blocks_of(couplings: Couplings) -> list[slice]:
+    """Where J, K and L lie in the vector of `flatten`."""
+    ends = np.cumsum([0, *(x.size for x in couplings)])
+    return [slice(int(a), int(b)) for a, b in pairwise(ends)]
 
 
 def unflatten(vector: Array, like: Couplings, scales: BondScales) -> Couplings:

@@ -132,6 +132,8 @@ def operations(point: Point, iterations: float) -> float:
     match _estimator(point):
         case "exact":
             estep = exact
+        case "gibbs":
+            estep = 1.5 * nv * (nh + 4)
         case "bp":
             estep = 8.0 * nv * (2 + nh)
             if "iterated" in learner.correlations:

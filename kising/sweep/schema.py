@@ -46,6 +46,7 @@ PARAMETERS: Final = (
     Column("learner.tolerance", "float"),
     Column("learner.hold", "int"),
     Column("learner.max_iterations", "int"),
+    Column("learner.noise", "float"),
     Column("learner.estep.tolerance", "float"),
     Column("learner.estep.damping", "string"),
     Column("learner.estep.max_iterations", "int"),

@@ -11,7 +11,7 @@ from kising.sweep.values import Amount, Choice, Damping, Flag, Kind, Real, Whole
 
 Task = Literal["learn", "infer"]
 Bonds = Literal["gaussian", "binary"]
-Estimator = Literal["auto", "exact", "bp", "tap", "mean-field"]
+Estimator = Literal["auto", "exact", "gibbs", "bp", "tap", "mean-field"]
 Precision = Literal["float64", "float32"]
 Correlations = Literal["iterated", "closed", "pair", "corrected", "iterated-corrected"]
 Start = Literal["signs", "random"]
@@ -73,6 +73,7 @@ class Learner(Section):
     tolerance: Annotated[float, _POSITIVE] = 1e-4
     hold: Annotated[int, Whole(1)] = 3
     max_iterations: Annotated[int, Whole(1)] = 300
+    noise: Annotated[float, _POSITIVE] = 0.1
     estep: EStep = EStep()
 
 
@@ -141,12 +142,12 @@ DEFAULTS: Mapping[str, Any] = {key: default for key, _, default in _TABLE}
 
 #: Keys that sweep files did not have from the beginning. A point's id holds them only where they are not at their
 #: defaults, so that points written down before keep their ids, and their results.
-ADDED_LATER = frozenset({"learner.estep.precision"})
+ADDED_LATER = frozenset({"learner.estep.precision", "learner.noise"})
 
 _GRADIENT_ONLY = ("learner.rate", "learner.momentum")
 _LEARNING_ONLY = (
     *("learner.start", "learner.step", *_GRADIENT_ONLY),
-    *("learner.tolerance", "learner.hold", "learner.max_iterations"),
+    *("learner.tolerance", "learner.hold", "learner.max_iterations", "learner.noise"),
 )
 _BP_ONLY = ("learner.correlations", "learner.estep.precision")
 _ESTEP = tuple(key for key in LEAVES if key.startswith("learner.estep."))
@@ -159,8 +160,12 @@ def unused_keys(task: str, estimator: str, step: str) -> Mapping[str, str]:
         unused |= dict.fromkeys(_LEARNING_ONLY, "task infer learns nothing")
     elif step != "gradient":
         unused |= dict.fromkeys(_GRADIENT_ONLY, "only step gradient uses it")
-    if estimator == "exact":
-        unused |= dict.fromkeys(_ESTEP, "estimator exact does not iterate")
+    if estimator in ("exact", "gibbs"):
+        unused |= dict.fromkeys(_ESTEP, f"estimator {estimator} does not iterate")
+    if estimator == "gibbs":
+        unused["learner.tolerance"] = "estimator gibbs ends by learner.noise"
+    else:
+        unused["learner.noise"] = "only estimator gibbs uses it"
     if estimator not in ("bp", "auto"):
         unused |= dict.fromkeys(_BP_ONLY, "only estimator bp uses it")
     return unused

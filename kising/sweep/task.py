@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kising.estimators.gibbs import Sampling
 from kising.estimators.inference import EStep, assess
 from kising.learning.checkpoint import CheckpointError, load, save
-from kising.learning.em import EMState, Learning, advance, begin, pose
+from kising.learning.em import EMState, Learning, advance, begin, learned, pose, sampler_of
 from kising.learning.scores import BLOCKS, align, baseline, rmse
-from kising.learning.starts import PATIENCE, from_data, from_signs
+from kising.learning.starts import PATIENCE, chain_seed, from_data, from_signs
 from kising.model import BondScales, Couplings, Recording, bond_scales, draw_couplings, simulate
 from kising.sweep.executor import RunTimeout
 from kising.sweep.kept import pack
@@ -62,7 +63,7 @@ def perform(run: Run, threads: int, timeout: float | None, saved: bytes | None) 
     if point.task == "learn":
         results = yield from _learn(run, network, recording, threads, deadline, saved)
     else:
-        results = _infer(point, network, recording, threads)
+        results = _infer(run, network, recording, threads)
     deadline.check()
     return {
         "run_id": run.run_id,
@@ -97,7 +98,7 @@ def _learn(
     point, learner = run.point, run.point.learner
     scales = _scales(point)
     learning = Learning(
-        estep=_estep(point),
+        estep=_estep(run),
         step=learner.step,
         rate=learner.rate,
         momentum=learner.momentum,
@@ -105,18 +106,20 @@ def _learn(
         hold=learner.hold,
         max_iterations=learner.max_iterations,
         patience=PATIENCE[learner.start],
+        noise=learner.noise,
     )
     problem = pose(recording.visible, scales, truth, aligned=learner.start == "random")
     state = _resumed(saved, truth)
     start = None
     if state is None or run.keep.couplings:
         start = _start(run, truth, recording, scales)
-        state = begin(start) if state is None else state
+        if state is None:
+            state = begin(start, sampler_of(start, problem, learning, seed=chain_seed(run.start_seed)))
     while state.outcome == "running":
         state = advance(state, problem, learning, threads=threads)
         deadline.check()
         yield partial(save, state)
-    couplings = state.couplings
+    couplings = learned(state, problem)
     if problem.aligned:
         matching = align(couplings, truth, scales)
         couplings = matching.apply(couplings)
@@ -157,8 +160,8 @@ def _resumed(saved: bytes | None, truth: Couplings) -> EMState | None:
     return state if fits else None
 
 
-def _infer(point: Point, truth: Couplings, recording: Recording, threads: int) -> dict[str, object]:
-    estep = _estep(point)
+def _infer(run: Run, truth: Couplings, recording: Recording, threads: int) -> dict[str, object]:
+    point, estep = run.point, _estep(run)
     found = assess(truth, recording, estep, against_exact=point.score.exact, threads=threads)
     return {
         "estimator": estep.estimator,
@@ -174,8 +177,8 @@ def _infer(point: Point, truth: Couplings, recording: Recording, threads: int) -
     }
 
 
-def _estep(point: Point) -> EStep:
-    learner = point.learner
+def _estep(run: Run) -> EStep:
+    point, learner = run.point, run.point.learner
     damping = learner.estep.damping
     return EStep(
         estimator=learner.estimator,
@@ -184,6 +187,8 @@ def _estep(point: Point) -> EStep:
         damping=None if damping == "adaptive" else float(damping),
         max_iterations=learner.estep.max_iterations,
         precision=learner.estep.precision,
+        # Learned couplings are only scored; the averages of task infer are its result.
+        sampling=Sampling(sweeps=40 if point.task == "learn" else 200, seed=chain_seed(run.start_seed)),
     ).resolved(point.model.hidden)
 
 

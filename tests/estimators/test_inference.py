@@ -16,13 +16,16 @@ from kising.estimators.block import BLOCK_SLICES
 from kising.estimators.inference import CORRELATIONS, ESTIMATORS, EStep, assess
 
 WAYS = [(e, c) for e in ESTIMATORS for c in (CORRELATIONS if e == "bp" else ("closed",))]
+# Samples are not symmetric, whatever is sampled.
+SMOOTH = [(e, c) for e, c in WAYS if e != "gibbs"]
+SAMPLES = {"sweeps": 8, "seed": 1}
 
 
 @pytest.mark.parametrize(("estimator", "correlations"), WAYS)
 def test_shapes_and_gradient_equals_sums_of_moments(estimator: str, correlations: str) -> None:
     length = 2 * BLOCK_SLICES + 100
     couplings, recording = small_network(5, visible=5, hidden=3, length=length)
-    how = {"estimator": estimator, "correlations": correlations}
+    how = {"estimator": estimator, "correlations": correlations, **SAMPLES}
     moments = infer(couplings, recording, **how)
     n = length - 2
     assert [x.shape for x in moments] == [(n, 5), (n, 3), (n, 5, 3), (n,), (n,), (n,), (n,)]
@@ -38,14 +41,15 @@ def test_shapes_and_gradient_equals_sums_of_moments(estimator: str, correlations
     assert slopes.iterations == pytest.approx(moments.iterations.mean())
     assert slopes.abs_m == pytest.approx(np.abs(moments.m).mean())
     assert slopes.abs_mu == pytest.approx(np.abs(moments.mu).mean())
-    assert slopes.abs_pair == pytest.approx(np.abs(moments.pair).mean())
+    if estimator != "gibbs":
+        assert slopes.abs_pair == pytest.approx(np.abs(moments.pair).mean())
 
 
 @pytest.mark.parametrize(("estimator", "correlations"), WAYS)
 def test_threads_do_not_enter_the_result(estimator: str, correlations: str) -> None:
     couplings, recording = small_network(5, visible=30, hidden=3, length=5 * BLOCK_SLICES)
     one, three = (
-        gradient(couplings, recording, estimator=estimator, correlations=correlations, threads=n)
+        gradient(couplings, recording, estimator=estimator, correlations=correlations, threads=n, **SAMPLES)
         for n in (1, 3)
     )
     assert all(np.array_equal(x, y) for x, y in zip(one, three, strict=True))
@@ -91,15 +95,16 @@ def test_no_finite_input_gives_nan(estimator: str, correlations: str, extreme: s
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for recording in (random, frozen):
-            moments = infer(couplings, recording, estimator=estimator, correlations=correlations)
+            how = {"estimator": estimator, "correlations": correlations, **SAMPLES}
+            moments = infer(couplings, recording, **how)
             assert all(np.isfinite(x).all() for x in moments)
             assert np.abs(moments.m).max() <= 1
             assert np.abs(moments.mu).max() <= 1
-            slopes = gradient(couplings, recording, estimator=estimator, correlations=correlations)
+            slopes = gradient(couplings, recording, **how)
             assert all(np.isfinite(x).all() for x in slopes)
 
 
-@pytest.mark.parametrize(("estimator", "correlations"), WAYS)
+@pytest.mark.parametrize(("estimator", "correlations"), SMOOTH)
 @given(seed=st.integers(0, 10**6))
 def test_symmetries_of_the_likelihood(estimator: str, correlations: str, seed: int) -> None:
     """Permuting hidden units permutes their averages; flipping one turns its own over; the rest stays."""
@@ -140,7 +145,7 @@ def test_assessment_is_made_of_the_moments(estimator: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"estimator": "bpp"}, "must be one of auto, exact, bp, tap, mean-field"),
+        ({"estimator": "bpp"}, "must be one of auto, exact, gibbs, bp, tap, mean-field"),
         ({"correlations": "open"}, "must be one of iterated, closed, pair, corrected, iterated-corrected"),
         ({"tolerance": -1.0}, "tolerance"),
         ({"damping": 1.0}, "below 1"),

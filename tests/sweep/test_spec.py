@@ -198,7 +198,7 @@ def test_arrays_tuples_and_numpy_numbers_are_plain_data():
 def test_mistakes_of_a_mapping_have_dotted_keys():
     learner = {"estimator": "bpp", "estep": {"damping": 3}}
     plain = "text, numbers, true, false, lists, mappings"
-    estimators = "auto, exact, bp, tap, mean-field"
+    estimators = "auto, exact, gibbs, bp, tap, mean-field"
     assert messages({**BASE, "learner": learner, 5: 6, "seed": Decimal(1)}) == [
         "the key 5 is not text; allowed: keys such as 'data.length'",
         f"seed: a value of type Decimal is not plain data; allowed: {plain}",
