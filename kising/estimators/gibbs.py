@@ -173,6 +173,9 @@ def estimate(couplings: Couplings, block: Block, out: Estimate, *, first: int, s
     for k in range(sampling.settling):
         sweep(couplings, block, chains, out, first=first, key=key, iteration=k)
     keep = len(out.pair) == n
+    if not keep:
+        # What is there is nobody's average.
+        out.pair[:] = 0.0
     shapes = (out.m.shape, out.mu.shape, out.pair.shape)
     total, square = ([np.zeros(shape) for shape in shapes] for _ in range(2))
     pair_sum, pair_abs = np.zeros_like(out.pair_sum), 0.0

@@ -52,3 +52,23 @@ def test_recovery_does_not_depend_on_names_of_hidden_units() -> None:
     again = fit(visible, 2, estimator="exact", start="random", truth=turned, seed=4)
     assert result.rmse == pytest.approx(again.rmse)
     assert max(result.rmse.values()) < 0.15
+
+
+def test_samples_are_as_good_as_sums_over_all_states(exact_fits) -> None:
+    length = 10_000
+    errors = {}
+    for n in NETWORKS:
+        found = learn(n, length, "gibbs")
+        assert found.outcome == "converged"
+        assert found.estimator == "gibbs"
+        exact = exact_fits[n, length]
+        for name, noise, ours, theirs in zip(
+            "JKL", found.monte_carlo_error, found.couplings, exact.couplings, strict=True
+        ):
+            # The two fits differ by the noise that the sampler owns up to, and by little else.
+            difference = np.sqrt(np.mean((ours - theirs) ** 2))
+            assert difference < 3 * np.sqrt(np.mean(noise**2))
+            errors.setdefault(name, []).append((found.rmse[name], exact.rmse[name]))
+    for pairs in errors.values():
+        ours, theirs = np.mean(pairs, axis=0)
+        assert ours == pytest.approx(theirs, rel=0.02)

@@ -105,28 +105,31 @@ def test_values_are_flat_with_one_type_a_column():
     assert values["model.visible"] == 20
     assert values["learner.estep.damping"] == "0.5"
     assert point_of().values()["learner.estep.damping"] == "adaptive"
-    assert None not in values.values()
+    assert {key for key, value in values.items() if value is None} == {"learner.noise"}
 
 
 # --- values that change nothing
 
 LEARNING = {
-    f"learner.{key}" for key in ("start", "step", "rate", "momentum", "tolerance", "hold", "max_iterations")
+    f"learner.{key}"
+    for key in ("start", "step", "rate", "momentum", "tolerance", "hold", "max_iterations", "noise")
 }
 ESTEP = {f"learner.estep.{key}" for key in ("tolerance", "damping", "max_iterations", "precision")}
 BP = {"learner.correlations", "learner.estep.precision"}
 GRADIENT = {"learner.rate", "learner.momentum"}
+NOISE = {"learner.noise"}
 
 
 @pytest.mark.parametrize(
     ("overrides", "unused"),
     [
-        (["learner.step=gradient"], set()),
-        ([], GRADIENT),
-        (["learner.estimator=auto"], GRADIENT),
-        (["learner.estimator=tap", "learner.step=gradient"], BP),
-        (["learner.estimator=mean-field"], GRADIENT | BP),
-        (["learner.estimator=exact"], GRADIENT | ESTEP | BP),
+        (["learner.step=gradient"], NOISE),
+        ([], GRADIENT | NOISE),
+        (["learner.estimator=auto"], GRADIENT | NOISE),
+        (["learner.estimator=gibbs"], GRADIENT | ESTEP | BP | {"learner.tolerance"}),
+        (["learner.estimator=tap", "learner.step=gradient"], BP | NOISE),
+        (["learner.estimator=mean-field"], GRADIENT | BP | NOISE),
+        (["learner.estimator=exact"], GRADIENT | ESTEP | BP | NOISE),
         (["task=infer"], LEARNING),
         (["task=infer", "learner.step=gradient"], LEARNING),
         (["task=infer", "learner.estimator=exact"], LEARNING | ESTEP | BP),
@@ -145,6 +148,7 @@ def test_unused_values_are_null_and_their_sections_hold_defaults(overrides, unus
         "learner.estep.damping": 0.2,
         "learner.estep.max_iterations": 3,
         "learner.estep.precision": "float32",
+        "learner.noise": 0.3,
     }
     point = point_of(*overrides)
     assert point.point_id == point_id_of(point.values())
@@ -284,7 +288,7 @@ values_of = {
     "model.strength": st.floats(0, 10),
     "model.connectivity": st.floats(0, 1, exclude_min=True),
     "data.length": st.integers(3, 10**7),
-    "learner.estimator": st.sampled_from(["auto", "exact", "bp", "tap", "mean-field"]),
+    "learner.estimator": st.sampled_from(["auto", "exact", "gibbs", "bp", "tap", "mean-field"]),
     "learner.correlations": st.sampled_from(
         ["iterated", "closed", "pair", "corrected", "iterated-corrected"]
     ),
@@ -299,6 +303,7 @@ values_of = {
     "learner.estep.damping": st.just("adaptive") | st.floats(0, 1, exclude_max=True),
     "learner.estep.max_iterations": st.integers(1, 10**6),
     "learner.estep.precision": st.sampled_from(["float64", "float32"]),
+    "learner.noise": st.floats(1e-6, 10),
 }
 
 

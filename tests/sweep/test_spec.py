@@ -102,6 +102,7 @@ def test_what_a_file_says_is_what_the_spec_holds():
         "tolerance": 0.0015,
         "hold": 10,
         "max_iterations": 1000,
+        "noise": 0.1,
         "estep": {"tolerance": 1e-12, "damping": 0.25, "max_iterations": 64, "precision": "float64"},
     }
     assert spec.score.exact is True
@@ -125,6 +126,7 @@ def test_defaults():
         "tolerance": 1e-4,
         "hold": 3,
         "max_iterations": 300,
+        "noise": 0.1,
         "estep": {"tolerance": 1e-9, "damping": "adaptive", "max_iterations": 200, "precision": "float64"},
     }
     assert (spec.description, spec.task, spec.realizations, spec.axes) == ("", "learn", 1, ())

@@ -262,8 +262,8 @@ class TestSchema:
         # SCHEMA_VERSION, let new columns be nullable, and write the new pair here.
         described = "\n".join(f"{c.name} {c.kind} {c.nullable}" for c in PART_COLUMNS)
         assert (SCHEMA_VERSION, hashlib.sha256(described.encode()).hexdigest()[:16]) == (
-            3,
-            "3adc127cdeed933c",
+            4,
+            "65c42275f42660c5",
         )
 
     def test_what_may_differ_between_equal_sweeps(self) -> None:
@@ -1021,7 +1021,7 @@ def test_parameters_are_those_of_a_point() -> None:
         "data": {"length": 1e3},
     }
     estimators = {
-        "learner.estimator": ["exact", "bp", "tap", "mean-field"],
+        "learner.estimator": ["exact", "gibbs", "bp", "tap", "mean-field"],
         "learner.estep.damping": ["adaptive", 0.5],
     }
     seen: dict[str, set[str]] = {}

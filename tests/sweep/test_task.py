@@ -123,6 +123,7 @@ def finish(steps):
     [
         {"estimator": "bp", "max_iterations": 12},
         {"estimator": "exact", "start": "random", "max_iterations": 25},
+        {"estimator": "gibbs", "max_iterations": 60},
         {"estimator": "tap", "step": "gradient", "momentum": 0.5, "max_iterations": 8},
     ],
 )
