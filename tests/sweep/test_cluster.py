@@ -73,11 +73,17 @@ def test_unequal_nodes_are_filled_by_cpus_and_memory(cluster: Nodes) -> None:
         """
         executor = join()
         most = {}
-        needs = {"cpu": (25, Need()), "pair": (5, Need(cpus=2)), "memory": (10, Need(memory=600_000_000))}
-        for name, (count, need) in needs.items():
-            seen = [0]
-            go(count, cost=10.0, need=need, observe=lambda snapshot: seen.append(snapshot.workers))
-            most[name] = executor.slots(need), max(seen)
+        needs = {"cpu": Need(), "pair": Need(cpus=2), "memory": Need(memory=600_000_000)}
+        for name, need in needs.items():
+            stop, seen, slots = StopRequest(), [], executor.slots(need)
+
+            def observe(snapshot):
+                seen.append(snapshot.workers)
+                if snapshot.workers >= slots:
+                    stop.ask("full")
+
+            go(10_000, cost=10.0, need=need, observe=observe)
+            most[name] = slots, max(seen)
         print(json.dumps([most, executor.refuse(Need(cpus=3)), executor.cores()]))
         executor.close()
         """,
