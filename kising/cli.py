@@ -239,18 +239,32 @@ def verify(directory: Path) -> None:
 
 @main.command()
 @_directory
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="What to print: tables, or all that the page says as JSON.",
+)
 @_plainly
-def report(directory: Path) -> None:
-    """Write the tables of a sweep anew from its parts, print them, and draw the figure."""
+def report(directory: Path, form: str) -> None:
+    """Write a sweep's tables anew from its parts, and a page with figures, claims and their verdicts."""
+    from kising.report.build import build
     from kising.report.console import show
-    from kising.report.tables import draw_figures, refresh_tables
+    from kising.report.tables import refresh_tables
 
     frames = refresh_tables(directory)
+    built = build(directory, frames)
+    if form == "json":
+        click.echo((built.page.parent / "report.json").read_text())
+        return
     if len(frames.runs):
         show(_console(), frames.summary, frames.scaling)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
-    for path in draw_figures(frames.summary, directory):
+    for path in built.figures:
         click.echo(f"Figure: {path}")
+    click.echo(f"Page: {built.page}")
 
 
 @main.command()

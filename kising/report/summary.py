@@ -93,13 +93,18 @@ def _slope(runs: pd.DataFrame, column: str) -> tuple[float, float, float, int]:
     return mean, mean - half, mean + half, len(fits)
 
 
-def _fraction(name: str, flags: pd.Series) -> dict[str, float]:
+def fraction(flags: pd.Series) -> tuple[float, float, float]:
+    """The fraction of flags that are true, and the ends of its Wilson interval; NaN where there are none."""
     known = flags.dropna()
     if known.empty:
-        return {name: np.nan, f"{name}_low": np.nan, f"{name}_high": np.nan}
+        return np.nan, np.nan, np.nan
     successes = int(known.sum())
     interval = stats.binomtest(successes, len(known)).proportion_ci(CONFIDENCE, method="wilson")
-    return {name: successes / len(known), f"{name}_low": interval.low, f"{name}_high": interval.high}
+    return successes / len(known), interval.low, interval.high
+
+
+def _fraction(name: str, flags: pd.Series) -> dict[str, float]:
+    return dict(zip((name, f"{name}_low", f"{name}_high"), fraction(flags), strict=True))
 
 
 def _spread(name: str, values: pd.Series) -> dict[str, float]:

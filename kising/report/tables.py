@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kising.report.figures import error_against_length
 from kising.report.kept import couplings_of, traces_of
 from kising.report.summary import scaling, summarise
-from kising.sweep.directory import AtomicFile, LockedError, SweepDirectory, make_directory
+from kising.sweep.directory import LockedError, SweepDirectory
 from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
 from kising.sweep.store import Store
@@ -82,18 +81,3 @@ def refresh_tables(path: Path) -> Frames:
             return Tables(Store.open(directory), plan).write()
     except LockedError:
         return Tables(Store.open(directory, writable=False), plan).compute()
-
-
-def draw_figures(summary: pd.DataFrame, path: Path) -> list[Path]:
-    """Draw what the summary has to show into the directory's report/, as SVG and PNG; returns the files."""
-    figure = error_against_length(summary)
-    if figure is None:
-        return []
-    report = SweepDirectory(path).report
-    make_directory(report)
-    files = []
-    for kind in ("svg", "png"):
-        with AtomicFile(report) as file:
-            figure.savefig(file.handle, format=kind, dpi=150)
-            files.append(file.publish(f"error-against-length.{kind}"))
-    return files

@@ -1,25 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
+from rows import make_runs
 from scipy import stats
 
 from kising.report.summary import scaling, summarise
-from kising.sweep.schema import COLUMNS
-
-
-def make_runs(rows: list[dict]) -> pd.DataFrame:
-    """Rows with every column of runs.parquet; what is not said is null."""
-    defaults = {
-        "task": "learn", "model.strength": 1.0, "status": "done", "outcome": "converged",
-        "converged_J": True, "converged_K": True, "converged_L": True,
-    }  # fmt: skip
-    frame = pd.DataFrame([{c.name: None for c in COLUMNS} | defaults | row for row in rows])
-    for column in COLUMNS:
-        kind = {"float": "float64", "int": "Int64", "bool": "boolean", "string": "string"}[column.kind]
-        frame[column.name] = frame[column.name].astype(kind)
-    return frame
 
 
 def test_counts_fractions_and_wilson_intervals() -> None:

@@ -1,0 +1,173 @@
+"""`kising report`: the page, its figures, and the same as JSON, from the tables of a sweep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from kising.report.claims import claims
+from kising.report.curves import curves
+from kising.report.examples import scatters, traces
+from kising.report.page import page
+from kising.report.plates import Plate, write
+from kising.report.summary import AXES, BLOCKS
+from kising.report.tables import Frames
+from kising.report.verdicts import Finding
+from kising.report.views import varied
+from kising.sweep.directory import SweepDirectory, atomic_write, make_directory
+from kising.sweep.spec import SweepSpec, read_spec
+from kising.version import NUMERICS, __version__
+
+#: Rows of a table on the page; the files have all.
+MOST_ROWS: Final = 200
+
+
+class Report(NamedTuple):
+    """What was written."""
+
+    page: Path
+    figures: list[Path]
+    document: dict[str, Any]
+    """what the page says, for machines: see `kising report --format json`"""
+
+
+def build(path: Path, frames: Frames) -> Report:
+    """Write report/index.html, report/report.json and the figures of a sweep."""
+    directory = SweepDirectory(path)
+    spec = read_spec(directory.sweep_file)
+    make_directory(directory.report)
+    plates = [plate for plate in _plates(frames) if plate.panels]
+    findings = claims(frames.runs, frames.couplings) if len(frames.runs) else []
+    files = {plate.name: write(plate, directory.report) for plate in plates}
+    provenance = _provenance(directory, frames.runs)
+    text = page(
+        spec.name,
+        _lead(spec, frames.runs),
+        findings,
+        plates,
+        [("Points", _points(frames.summary)), ("Slopes of log RMSE on log T", _slopes(frames))],
+        provenance,
+    )
+    document = {
+        "name": spec.name,
+        "description": spec.description,
+        "task": spec.task,
+        "claims": [_finding(found) for found in findings],
+        "figures": [
+            {
+                "name": plate.name,
+                "title": plate.title,
+                "caption": plate.caption,
+                "panels": [panel.title for panel in plate.panels],
+                "files": [file.name for file in files[plate.name]],
+            }
+            for plate in plates
+        ],
+        "summary": _records(frames.summary),
+        "scaling": _records(frames.scaling),
+        "provenance": provenance,
+    }
+    written = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    atomic_write(directory.report / "report.json", written.encode())
+    target = atomic_write(directory.report / "index.html", text.encode())
+    return Report(target, [file for some in files.values() for file in some], document)
+
+
+def _plates(frames: Frames) -> list[Plate]:
+    runs = frames.runs
+    if runs.empty:
+        return []
+    return [*curves(runs), *scatters(runs, frames.couplings), *traces(runs, frames.traces)]
+
+
+def _lead(spec: SweepSpec, runs: pd.DataFrame) -> list[str]:
+    status: Any = runs["status"].value_counts() if len(runs) else {}
+    model = spec.model
+    lines = [spec.description] if spec.description else []
+    keys = varied(runs) if len(runs) else []
+    lines.append(
+        f"Task {spec.task}: {status.get('done', 0)} runs done, {status.get('failed', 0)} failed. "
+        + (f"Varied: {', '.join(keys)}." if keys else "Nothing is varied.")
+    )
+    fixed = {
+        "visible spins": (model.visible, "model.visible"),
+        "hidden spins": (model.hidden, "model.hidden"),
+        "bonds": (model.bonds, "model.bonds"),
+        "strength g": (model.strength, "model.strength"),
+        "connectivity c": (model.connectivity, "model.connectivity"),
+        "length T": (spec.data.length, "data.length"),
+    }
+    said = [f"{name} {value}" for name, (value, key) in fixed.items() if key not in keys]
+    lines.append("Held fixed: " + ", ".join(said) + "." if said else "")
+    return [line for line in lines if line]
+
+
+def _points(summary: pd.DataFrame) -> pd.DataFrame:
+    if summary.empty:
+        return summary
+    keys = [key for key in AXES if summary[key].nunique(dropna=False) > 1]
+    measures = ["runs", "failed", "diverged", *(f"converged_{x}" for x in BLOCKS)]
+    measures += [f"rmse_{x}_{what}" for x in BLOCKS for what in ("mean", "sd")]
+    measures += [
+        "iterations",
+        "bp_converged",
+        "corrected",
+        "hidden_overlap",
+        "rmse_m",
+        "rmse_mu",
+        "rmse_pair",
+    ]
+    shown = [name for name in measures if summary[name].notna().any()]
+    return summary[[*keys, *shown]].head(MOST_ROWS)
+
+
+def _slopes(frames: Frames) -> pd.DataFrame:
+    table = frames.scaling
+    keys = [key for key in AXES if key in table and table[key].nunique(dropna=False) > 1]
+    numbers = ["block", "slope", "slope_low", "slope_high", "points", "realizations", "left_out"]
+    return table[[*keys, *numbers]].head(MOST_ROWS)
+
+
+def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]:
+    made = {"made by": f"kising {__version__}, numerics {NUMERICS}"}
+    if len(runs):
+        versions = sorted(
+            {f"kising {v}, numerics {n}" for v, n in zip(runs["version"], runs["numerics"], strict=True)}
+        )
+        made["runs made by"] = "; ".join(versions)
+        made["core-hours"] = f"{runs['seconds'].astype(float).sum() / 3600:.3g}"
+    manifest = directory.read_manifest()
+    if manifest is not None:
+        made |= {
+            "commit": manifest.commit or "unknown",
+            "first run": manifest.created,
+            "last run": manifest.updated,
+            "host": f"{manifest.host}, {manifest.cpus} cpus, {manifest.platform}",
+            "python": manifest.python,
+            "packages": ", ".join(f"{name} {version}" for name, version in manifest.packages.items()),
+            "command": manifest.command,
+        }
+    return made
+
+
+def _finding(found: Finding) -> dict[str, Any]:
+    value, low, high = (_plain(number) for number in found.measured)
+    measured = {"value": value, "low": low, "high": high}
+    return found._asdict() | {"measured": measured}
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): _plain(value) for key, value in row.items()} for row in frame.to_dict("records")]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: what is no finite number is null."""
+    if pd.isna(value):
+        return None
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,125 @@
+"""The page of a sweep, from a sweep that was run; looked at by a browser where there is one."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kising import run_sweep
+from kising.report.build import build
+from kising.report.tables import refresh_tables
+
+SWEEP = {
+    "name": "small",
+    "description": "A page's <own> description & more",
+    "seed": 5,
+    "realizations": 2,
+    "model": {"visible": 6, "hidden": 2},
+    "learner": {"max_iterations": 15, "estimator": "exact"},
+    "axes": {"data.length": [200, 800]},
+    "keep": {"couplings": True, "trace": True},
+}
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    place = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+        run_sweep(SWEEP, out=place / "r", in_process=True)
+    return build(place / "r", refresh_tables(place / "r"))
+
+
+def test_everything_that_there_is_data_for_is_drawn(built) -> None:
+    names = [figure["name"] for figure in built.document["figures"]]
+    assert names == ["error-against-length", "convergence-against-length", "couplings", "traces"]
+    for name in names:
+        assert (built.page.parent / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (built.page.parent / f"{name}.svg").read_text()
+    panels = {figure["name"]: figure["panels"] for figure in built.document["figures"]}
+    assert panels["error-against-length"] == [""]
+    assert panels["couplings"] == ["J, T = 800", "K, T = 800", "L, T = 800"]
+    assert [title.partition(":")[0] for title in panels["traces"]] == ["T = 200", "T = 800"]
+
+
+def test_the_page_needs_nothing_beside_itself(built) -> None:
+    text = built.page.read_text()
+    sources = re.findall(r'(?:src|href)="([^"]*)"', text)
+    assert len(sources) == 8
+    assert all(source.startswith("data:") for source in sources)
+    assert "<script" not in text
+    assert "A page&#x27;s &lt;own&gt; description &amp; more" in text
+    assert (
+        text.count("<img ")
+        == text.count('<img alt="')
+        == sum(len(figure["panels"]) for figure in built.document["figures"])
+    )
+
+
+def test_the_page_says_claims_and_provenance(built) -> None:
+    text = built.page.read_text()
+    claims = built.document["claims"]
+    assert {claim["figure"] for claim in claims} == {"3A", "3B, 6, 8", "4"}
+    for claim in claims:
+        assert html.escape(claim["claim"]) in text
+        assert claim["verdict"] in ("holds", "does not hold", "not enough data")
+    assert "numerics" in text
+    assert "core-hours" in text
+
+
+def test_the_document_is_json_without_nan_and_the_same_every_time(built) -> None:
+    written = built.page.parent / "report.json"
+    assert json.loads(written.read_text(), parse_constant=pytest.fail) == built.document
+    before = {path.name: path.read_bytes() for path in built.page.parent.iterdir()}
+    again = build(built.page.parents[1], refresh_tables(built.page.parents[1]))
+    assert {path.name: path.read_bytes() for path in again.page.parent.iterdir()} == before
+
+
+PROBE = """<!doctype html><meta charset="utf-8"><body>
+<iframe id="f" width="{width}" height="800" srcdoc="{page}"></iframe>
+<script>
+const frame = document.getElementById("f");
+frame.onload = () => {{
+  const inner = frame.contentDocument, images = [...inner.images];
+  const small = [...inner.querySelectorAll("p, td, th, dd")].filter(
+    one => parseFloat(frame.contentWindow.getComputedStyle(one).fontSize) < 12).length;
+  document.title = JSON.stringify({{
+    images: images.length,
+    drawn: images.filter(one => one.complete && one.naturalWidth > 0).length,
+    widest: Math.max(...images.map(one => one.getBoundingClientRect().right)),
+    narrowest: Math.min(...images.map(one => one.getBoundingClientRect().width)),
+    overflow: inner.documentElement.scrollWidth - inner.documentElement.clientWidth,
+    small: small,
+    cards: frame.contentWindow.getComputedStyle(inner.querySelector(".claims tr")).display,
+  }});
+}};
+</script>"""
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed: the page is not looked at")
+@pytest.mark.parametrize(("width", "cards"), [(360, "block"), (1280, "table-row")])
+def test_a_browser_shows_all_of_it(built, tmp_path: Path, width: int, cards: str) -> None:
+    probe = tmp_path / "probe.html"
+    probe.write_text(PROBE.format(width=width, page=html.escape(built.page.read_text())))
+    answer = subprocess.run(
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
+         f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,900", "--virtual-time-budget=20000",
+         "--dump-dom", probe.as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "CONSOLE" not in answer.stderr
+    seen = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", answer.stdout)[1]))
+    assert seen["images"] == seen["drawn"] == 7
+    assert seen["widest"] <= width
+    assert seen["narrowest"] >= 280
+    assert seen["overflow"] == 0
+    assert seen["small"] == 0
+    assert seen["cards"] == cards

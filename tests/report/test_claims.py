@@ -1,0 +1,197 @@
+"""Claims on runs made up so that the answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from rows import make_runs
+
+from kising.report.claims import claims, pruned
+from kising.report.verdicts import Measured, above_zero, below_zero, difference, inside
+
+NONE = pd.DataFrame()
+
+
+def found(rows, figure: str, couplings=NONE):
+    frame = make_runs([{"model.visible": 20, "model.hidden": 4, "data.length": 1000} | row for row in rows])
+    return [one for one in claims(frame, couplings) if one.figure == figure]
+
+
+def noise(seed: int):
+    return np.random.default_rng(seed).normal(0, 0.02, 1000).__iter__()
+
+
+def test_verdicts_want_the_whole_interval() -> None:
+    assert inside(Measured(-0.5, -0.55, -0.45), -0.6, -0.4) == "holds"
+    assert inside(Measured(-0.5, -0.65, -0.35), -0.6, -0.4) == "not enough data"
+    assert inside(Measured(-0.2, -0.25, -0.15), -0.6, -0.4) == "does not hold"
+    assert inside(Measured(-0.5, np.nan, np.nan), -0.6, -0.4) == "not enough data"
+    assert below_zero(Measured(-1, -2, -0.1)) == above_zero(Measured(1, 0.1, 2)) == "holds"
+    assert below_zero(Measured(0, -1, 1)) == above_zero(Measured(0, -1, 1)) == "not enough data"
+    assert below_zero(Measured(1, 0.1, 2)) == above_zero(Measured(-1, -2, -0.1)) == "does not hold"
+
+
+def test_difference_of_fractions_is_newcombes() -> None:
+    # Newcombe (1998), method 10, example (a): 56/70 less 48/80.
+    one, other = (pd.Series([True] * k + [False] * (n - k)) for k, n in ((56, 70), (48, 80)))
+    assert difference(one, other) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(-0.5, "holds"), (-0.2, "does not hold")])
+def test_the_fall_with_length(power: float, verdict: str) -> None:
+    wobble = noise(1)
+    rows = [
+        {"point_id": str(t), "realization": r, "data.length": t}
+        | {f"rmse_{x}": t**power * np.exp(next(wobble)) for x in "JKL"}
+        for t in (1000, 10_000, 100_000)
+        for r in range(5)
+    ]
+    answers = found(rows, "3B, 6, 8")
+    assert [one.where for one in answers] == ["J", "K", "L"]
+    assert {one.verdict for one in answers} == {verdict}
+    (single,) = {one.verdict for one in found(rows[::5][:2], "3B, 6, 8")}
+    assert single == "not enough data"
+
+
+def strengths(counts: dict[float, list[int]], runs: int = 20):
+    return [
+        {"point_id": f"{g} {t}", "model.strength": g, "model.connectivity": 1.0, "data.length": t, "realization": r}
+        | {f"converged_{x}": r < good for x in "JKL"}
+        for g, goods in counts.items()
+        for t, good in zip((100, 1000, 10_000), goods, strict=True)
+        for r in range(runs)
+    ]  # fmt: skip
+
+
+def test_weaker_couplings_need_longer_recordings() -> None:
+    claim = "weaker"
+    slower = [f for f in found(strengths({1.0: [18, 19, 19], 0.1: [0, 1, 19]}), "4") if claim in f.claim]
+    assert {one.verdict for one in slower} == {"holds"}
+    assert slower[0].measured.value == pytest.approx(2)
+    faster = [f for f in found(strengths({1.0: [0, 1, 19], 0.1: [19, 19, 19]}), "4") if claim in f.claim]
+    assert {one.verdict for one in faster} == {"does not hold"}
+    same = [f for f in found(strengths({1.0: [19, 19, 19], 0.1: [19, 19, 19]}), "4") if claim in f.claim]
+    assert {one.verdict for one in same} == {"not enough data"}
+
+
+def test_all_runs_converging_is_seen() -> None:
+    claim = "never"
+    some, every, few = (
+        [one.verdict for one in found(strengths({1.0: best}, runs), "4") if claim in one.claim]
+        for best, runs in (([10, 18, 19], 20), ([10, 19, 20], 20), ([1, 2, 3], 3))
+    )
+    assert (some, every, few) == (["holds"], ["does not hold"], ["not enough data"])
+
+
+def corrections(diverged: list[bool], ratio: float):
+    wobble = noise(2)
+    return [
+        {"point_id": name, "learner.correlations": name, "realization": r}
+        | {"outcome": "diverged" if bad and name == "iterated" else "converged"}
+        | {f"rmse_{x}": np.exp(next(wobble)) * (ratio if name == "iterated-corrected" else 1) for x in "JKL"}
+        for name in ("iterated", "iterated-corrected")
+        for r, bad in enumerate(diverged)
+    ]
+
+
+def test_the_cure_and_what_it_does_to_errors() -> None:
+    rows = corrections([True] * 8 + [False] * 2, 0.5)
+    (cure,) = found(rows, "5")
+    assert cure.verdict == "holds"
+    assert cure.measured.value == pytest.approx(0.8)
+    assert {one.verdict for one in found(rows, "6")} == {"holds"}
+    assert found(rows, "6")[0].measured.value == pytest.approx(np.log(0.5), abs=0.05)
+    healthy = corrections([False] * 10, 2.0)
+    assert [one.verdict for one in found(healthy, "5")] == ["not enough data"]
+    assert {one.verdict for one in found(healthy, "6")} == {"does not hold"}
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(-0.3, "holds"), (0.3, "does not hold")])
+def test_the_fall_with_size(power: float, verdict: str) -> None:
+    wobble = noise(3)
+    rows = [
+        {"point_id": str(n), "model.visible": 4 * n, "model.hidden": n, "realization": r}
+        | {f"rmse_{x}": n**power * np.exp(next(wobble)) for x in "JKL"}
+        for n in (5, 10, 20)
+        for r in range(4)
+    ]
+    assert [one.verdict for one in found(rows, "7")] == [verdict] * 3
+    # Where the ratio of visible to hidden changes too, the claim is about something else.
+    rows[0]["model.hidden"] = 20
+    assert found(rows, "7") == []
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.8, "holds"), (1.25, "does not hold")])
+def test_belief_propagation_and_tap(ratio: float, verdict: str) -> None:
+    wobble = noise(4)
+    rows = [
+        {"point_id": f"{e}{g}", "learner.estimator": e, "learner.correlations": c, "model.strength": g}
+        | {"realization": r}
+        | {f"rmse_{x}": g * np.exp(next(wobble)) * (ratio if e == "bp" else 1) for x in "JKL"}
+        for e, c in (("bp", "corrected"), ("tap", None))
+        for g in (0.5, 1.0)
+        for r in range(4)
+    ]  # fmt: skip
+    answers = found(rows, "9")
+    assert [one.verdict for one in answers] == [verdict] * 3
+    assert answers[0].measured.value == pytest.approx(np.log(ratio), abs=0.05)
+
+
+def inference(overlaps, settled=lambda c, f: True, errors=lambda f: None):
+    wobble = noise(5)
+    return [
+        {"point_id": f"{c} {v}", "task": "infer", "model.connectivity": c, "model.visible": v,
+         "model.hidden": 100 - v, "realization": r, "hidden_overlap": overlaps(v / 100) + next(wobble) / 10,
+         "outcome": "converged" if settled(c, r) else "stalled", "rmse_pair": errors(v / 100)}
+        for c in (0.1, 1.0) for v in (20, 40, 60, 80) for r in range(20)
+    ]  # fmt: skip
+
+
+def test_claims_on_averages_at_the_truth() -> None:
+    rising = inference(lambda f: f, settled=lambda c, r: c == 1 or r < 8, errors=lambda f: np.exp(-f))
+    assert [one.verdict for one in found(rising, "2A")] == ["holds"] * 2
+    assert [one.verdict for one in found(rising, "2B")] == ["holds"]
+    assert [one.verdict for one in found(rising, "2C")] == ["holds"] * 2
+    dented = inference(lambda f: f if f != 0.6 else 0.3)
+    assert {one.verdict for one in found(dented, "2A")} == {"does not hold"}
+    assert [one.verdict for one in found(dented, "2B")] == ["not enough data"]
+    assert found(dented, "2C") == []
+
+
+def test_runs_that_diverged_are_set_apart() -> None:
+    rows = inference(lambda f: f, errors=lambda f: np.exp(-f))
+    for row in rows[::20]:
+        row["rmse_pair"] = 1e9 if row["model.visible"] > 50 else 1e-9
+    assert {one.verdict for one in found(rows[:80], "2C")} == {"not enough data"}
+    for row in rows[::20]:
+        row["rmse_pair"] = 1e9
+    assert [one.verdict for one in found(rows, "2C")] == ["holds"] * 2
+    assert "4 of 80 runs apart" in found(rows, "2C")[0].quantity
+
+
+def test_pruning_sets_the_weak_to_zero_and_the_others_to_their_mean() -> None:
+    learned = np.array([0.1, -2.0, 1.0, 3.0, 0.0, -0.2])
+    np.testing.assert_array_equal(pruned(learned, 0.5), [0, -2, 2, 2, 0, 0])
+    np.testing.assert_array_equal(pruned(learned, 0.01), np.zeros(6))
+
+
+@pytest.mark.parametrize(("zeros", "bonds", "verdict"), [(0.0, 1.0, "does not hold"), (0.6, 0.5, "holds")])
+def test_pruning_is_judged_by_what_it_does(zeros: float, bonds: float, verdict: str) -> None:
+    # Well separated, groups are told apart and pruning removes noise; zeros that look like bonds are taken for them.
+    rng = np.random.default_rng(6)
+    rows, frames = [], []
+    for r in range(6):
+        rows.append({"run_id": f"{r:016x}", "point_id": "p", "model.bonds": "binary", "realization": r,
+                     "model.connectivity": 0.5})  # fmt: skip
+        true = np.repeat([0.0, 1.0, -1.0], [50, 25, 25])
+        learned = np.where(true == 0, zeros, bonds * true) + 0.05 * rng.standard_normal(100)
+        frames.append(pd.DataFrame({"run_id": f"{r:016x}", "block": "J", "true": true, "learned": learned}))
+    (one,) = [f for f in found(rows, "8", pd.concat(frames)) if f.where.endswith("J")]
+    assert one.verdict == verdict
+    (agreement,) = found(rows, "3A", pd.concat(frames))
+    assert agreement.verdict == ("holds" if zeros == 0 else "does not hold")
+
+
+def test_a_sweep_that_bears_on_nothing_has_no_findings() -> None:
+    assert claims(make_runs([{"model.visible": 3, "model.hidden": 1, "data.length": 10}]), NONE) == []

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from rows import make_runs
+
+from kising.report.views import FRACTION, SIZE, numeric_axes, views, with_network
+
+
+def runs(**columns):
+    """Two realizations of every combination in the rows that `columns` say, all of the same length."""
+    length = max(len(values) for values in columns.values())
+    rows = [
+        {
+            "model.visible": 20, "model.hidden": 4, "data.length": 1000, "model.connectivity": 1.0,
+            **{key.replace("__", "."): values[i] for key, values in columns.items()},
+            "realization": r, "rmse_J": 1.0,
+        }
+        for i in range(length)
+        for r in range(2)
+    ]  # fmt: skip
+    return with_network(make_runs(rows))
+
+
+def test_what_varies_is_the_axis() -> None:
+    assert numeric_axes(runs(model__strength=[0.1, 0.5, 1.0])) == ["model.strength"]
+    assert numeric_axes(runs(learner__rate=[0.1, 0.2, 0.4])) == ["learner.rate"]
+    assert numeric_axes(runs(data__length=[100, 1000])) == ["data.length"]
+    assert numeric_axes(runs(learner__estimator=["bp", "tap"])) == []
+
+
+def test_sizes_are_seen_as_what_they_mean() -> None:
+    assert numeric_axes(runs(model__visible=[20, 40, 80], model__hidden=[5, 10, 20])) == [SIZE]
+    assert numeric_axes(runs(model__visible=[10, 50, 90], model__hidden=[90, 50, 10])) == [FRACTION]
+
+
+def test_few_values_make_an_axis_only_where_there_is_no_other() -> None:
+    two = runs(model__connectivity=[0.1, 0.1, 0.1, 1.0, 1.0, 1.0], model__strength=[0.1, 0.5, 1.0] * 2)
+    assert numeric_axes(two) == ["model.strength"]
+    assert numeric_axes(runs(model__connectivity=[0.1, 1.0])) == ["model.connectivity"]
+
+
+def test_two_ways_of_learning_share_a_panel_and_three_do_not() -> None:
+    two = runs(learner__estimator=["bp", "bp", "tap", "tap"], data__length=[100, 1000] * 2)
+    (view,) = views(two, "data.length")
+    assert [series.label for series in view.series] == ["bp", "tap"]
+    three = runs(
+        learner__estimator=["bp", "bp", "tap", "tap", "exact", "exact"], data__length=[100, 1000] * 3
+    )
+    assert [view.title for view in views(three, "data.length")] == ["bp", "tap", "exact"]
+
+
+def test_networks_have_panels_of_their_own_and_lone_points_have_none() -> None:
+    found = runs(model__connectivity=[0.1, 0.1, 1.0, 1.0, 0.5], data__length=[100, 1000, 100, 1000, 100])
+    assert [view.title for view in views(found, "data.length")] == ["c = 0.1", "c = 1"]

@@ -1,0 +1,74 @@
+"""The sweep files that come with kising: each loads, plans, and has a quick preset that is quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kising import run_sweep
+from kising.report.build import build
+from kising.report.tables import refresh_tables
+from kising.sweep.cost import CostModel
+from kising.sweep.plan import Plan
+from kising.sweep.spec import read_spec
+
+FOLDER = Path(__file__).parents[1] / "sweeps"
+FILES = sorted(FOLDER.glob("*.yaml"))
+FIGURES = [path for path in FILES if path.stem.startswith("fig")]
+QUICK_SECONDS = 2 * 120  # of one core: two cores, two minutes
+
+
+def seconds(plan: Plan) -> float:
+    # Prices that no machine has measured: the estimate is the same everywhere.
+    costs = CostModel()
+    return sum(costs.seconds(point) * plan.spec.realizations for point in plan.points)
+
+
+def test_every_figure_has_its_file() -> None:
+    names = {path.stem for path in FIGURES}
+    assert names == {f"fig{x}" for x in ("2ab", "2c", "3a", "3b", "4", "5", "6", "7", "8", "9")}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_loads_and_plans_under_its_own_name(path: Path) -> None:
+    spec = read_spec(path)
+    assert spec.name == path.stem
+    assert Plan.of(spec).n_runs > 0
+    assert path.read_text().startswith("# ")
+
+
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+def test_a_quick_preset_is_quick_and_varies_what_the_figure_varies(path: Path) -> None:
+    quick, whole = Plan.of(read_spec(path, preset="quick")), Plan.of(read_spec(path))
+    assert seconds(quick) <= QUICK_SECONDS
+    assert seconds(quick) < seconds(whole) / 5
+    assert [axis.keys for axis in quick.spec.axes] == [axis.keys for axis in whole.spec.axes]
+    assert quick.spec.keep == whole.spec.keep
+
+
+@pytest.mark.parametrize("name", ["fig4", "fig5", "fig6"])
+def test_figures_of_the_algorithm_have_the_papers_own_and_ours(name: str) -> None:
+    learners = {
+        (point.learner.step, point.learner.correlations)
+        for point in Plan.of(read_spec(FOLDER / f"{name}.yaml")).points
+    }
+    assert learners == {("gradient", "iterated"), ("gradient", "iterated-corrected"), ("scaled", "corrected")}
+
+
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+def test_the_header_says_the_cost_that_plan_says(path: Path) -> None:
+    cost = float(f"{seconds(Plan.of(read_spec(path))) / 3600:.2g}")
+    assert f"Cost: {cost:g} core-hours" in path.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+def test_a_quick_preset_runs_and_is_reported(path: Path, tmp_path: Path) -> None:
+    results = run_sweep(path, out=tmp_path / "r", preset="quick")
+    assert (results.runs["status"] == "done").all()
+    report = build(tmp_path / "r", refresh_tables(tmp_path / "r"))
+    figures = {label for claim in report.document["claims"] for label in claim["figure"].split(", ")}
+    wanted = {"fig2ab": {"2A", "2B"}}.get(path.stem, {path.stem.removeprefix("fig").upper()})
+    assert wanted <= figures
+    assert report.document["figures"]
