@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _AVERAGES: Final = {"rmse_m": "m", "rmse_mu": "μ", "rmse_pair": "⟨τσ⟩"}
 #: An average of a product of spins that is off by more than this was never one.
 LARGEST_ERROR: Final = 1.0
+#: Characters of a label of which two stand side by side.
+LONGEST_IN_TWO: Final = 26
 
 
 class _Curve(NamedTuple):
@@ -214,4 +216,6 @@ def _finish(axes: Axes, x: str) -> None:
     axes.grid(visible=True, which="major", linewidth=0.3)
     if any(axes.get_legend_handles_labels()[1]):
         # Below the diagram, where it hides no data.
-        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, columnspacing=1)
+        longest = max(map(len, axes.get_legend_handles_labels()[1]))
+        columns = 2 if longest <= LONGEST_IN_TWO else 1
+        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=columns)

@@ -162,9 +162,6 @@ def test_claims_on_averages_at_the_truth() -> None:
 def test_runs_that_diverged_are_set_apart() -> None:
     rows = inference(lambda f: f, errors=lambda f: np.exp(-f))
     for row in rows[::20]:
-        row["rmse_pair"] = 1e9 if row["model.visible"] > 50 else 1e-9
-    assert {one.verdict for one in found(rows[:80], "2C")} == {"not enough data"}
-    for row in rows[::20]:
         row["rmse_pair"] = 1e9
     assert [one.verdict for one in found(rows, "2C")] == ["holds"] * 2
     assert "4 of 80 runs apart" in found(rows, "2C")[0].quantity
