@@ -29,6 +29,7 @@ TRACE_COLUMNS: Final = (
     *(f"step_{x}" for x in BLOCKS),
     *(f"rmse_{x}" for x in BLOCKS),
     *("bp_converged", "corrected", "abs_m", "abs_mu", "abs_pair", "log_likelihood", "estep_iterations"),
+    *(f"noise_{x}" for x in BLOCKS),
 )
 
 _NUMBER: Final = np.dtype("<f8")
