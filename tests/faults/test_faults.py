@@ -35,7 +35,7 @@ TINY = {
     "seed": 5,
     "realizations": 2,
     "model": {"visible": 5, "hidden": 2},
-    "learner": {"estimator": "exact", "max_iterations": 15},
+    "learner": {"estimator": "exact", "max_iterations": 4},
     "axes": {"data.length": [100, 200]},
 }
 
@@ -111,8 +111,8 @@ def refusal(out: Path) -> str | None:
 @pytest.mark.parametrize(
     ("code", "lasts", "stride", "words"),
     [
-        (errno.ENOSPC, False, 13, "no space left"),
-        (errno.EROFS, True, 29, "read-only"),
+        (errno.ENOSPC, False, 17, "no space left"),
+        (errno.EROFS, True, 41, "read-only"),
         pytest.param(errno.ENOSPC, False, 1, "no space left", marks=pytest.mark.faults),
         pytest.param(errno.EROFS, True, 1, "read-only", marks=pytest.mark.faults),
     ],
