@@ -261,6 +261,11 @@ class Campaign:
             text = re.sub(r"(?m)^realizations: \d+$", f"realizations: {self._realizations}", text)
         return Sweep(self._place / name, text)
 
+    @property
+    def _all_steps(self) -> bool:
+        """Whether something was killed at every step; until then those that are missing come first."""
+        return self.tally.steps == set(STEPS)
+
     def _killed(self, where: str) -> int:
         return sum(count for name, count in self.tally.kills.items() if name.startswith(where))
 
@@ -273,11 +278,13 @@ class Campaign:
         if in_peace:
             return "-", 1, None
         if self._random.random() < 0.6:
-            step = next(self._steps)
-            # Some steps come once a session; and a driver that never comes to its step must not finish.
+            step = next(step for step in self._steps if step not in self.tally.steps or self._all_steps)
+            # Some steps come once a session, tables only at its end; and a driver that never comes to its step
+            # must not finish.
             once = step.startswith(("sweep", "manifest", "tables"))
-            nth = 1 if once else self._random.choice((1, 1, 1, 2, 4))
-            return step, nth, self._random.uniform(2, 3) * LONGEST_SESSION
+            nth = 1 if once or not self._all_steps else self._random.choice((1, 1, 1, 2, 4))
+            late = step.startswith("tables")
+            return step, nth, None if late else self._random.uniform(2, 3) * LONGEST_SESSION
         return "-", 1, self._random.uniform(0, min(seconds, LONGEST_SESSION))
 
     def _ray_session(self, sweep: Sweep, watch: Watch, *, in_peace: bool) -> bool:
