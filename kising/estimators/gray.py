@@ -155,7 +155,10 @@ def _walk(K: Array, flip: Array, drive: Array, sums: Sums) -> None:
             sigma[b] = -sigma[b]
         if b >= FRESH or b == nh:
             for i in range(nv):
-                drive[BASE, i] = np.exp(2.0 * np.sum(K[i] * sigma))
+                reach = 0.0
+                for c in range(nh):
+                    reach += K[i, c] * sigma[c]
+                drive[BASE, i] = np.exp(2.0 * reach)
             field = sigma[0] * load(rows, sums.field)
             for c in range(1, nh):
                 field = fma(load(rows, sums.field + c), sigma[c], field)
