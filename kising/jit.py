@@ -10,11 +10,29 @@ forms give the same bits.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def forget_older_kernels(package: Path) -> None:
+    """Remove the indexes of compiled kernels that are older than any source file of the package.
+
+    Numba compiles a kernel again when the file it is in has changed, not when that of a function it calls has: in a
+    checkout under development it would go on with what that function used to be.
+    """
+    with suppress(OSError):
+        newest = max((path.stat().st_mtime for path in package.rglob("*.py")), default=0.0)
+        for index in package.rglob("__pycache__/*.nbi"):
+            if index.stat().st_mtime < newest:
+                index.unlink(missing_ok=True)
+
+
+forget_older_kernels(Path(__file__).parent)
 
 
 def kernel(function: F) -> F:
