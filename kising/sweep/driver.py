@@ -296,6 +296,10 @@ def _fresh_ray() -> Any:
 
     if ray.is_initialized():
         raise RuntimeError("this process is connected to a Ray already; call ray.shutdown() first")
+    # Where ray was imported before, it has read the variables of then, and would not see those that are set now.
+    compiled: Any = ray._raylet
+    compiled.Config.initialize("")
+    compiled.AuthenticationTokenLoader.instance().reset_cache()
     return ray
 
 

@@ -482,6 +482,24 @@ def test_a_ray_of_our_own_is_quiet_and_leaves_nothing_behind() -> None:
     assert (child.returncode, child.stdout, child.stderr) == (0, "", "")
 
 
+def test_a_ray_that_was_imported_before_is_told_of_the_token() -> None:
+    script = """
+        import ray
+        from kising.sweep.driver import RayCluster
+        RayCluster.start(1).close()
+        print("started")
+    """
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    child = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**environment, "PYTHONPATH": PATHS},
+    )
+    assert (child.returncode, child.stdout) == (0, "started\n"), child.stderr
+
+
 @pytest.mark.parametrize("process", ["raylet", pytest.param("gcs_server", marks=pytest.mark.slow)])
 def test_a_ray_that_breaks_down_ends_the_sweep_with_what_arrived(process: str) -> None:
     child = run_child(f"""
