@@ -218,4 +218,4 @@ def _finish(axes: Axes, x: str) -> None:
         # Below the diagram, where it hides no data.
         longest = max(map(len, axes.get_legend_handles_labels()[1]))
         columns = 2 if longest <= LONGEST_IN_TWO else 1
-        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=columns)
+        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns)

@@ -101,6 +101,6 @@ def _trace(trace: pd.DataFrame) -> Callable[[Axes], None]:
             axes.axvline(unsettled[0], color=GUIDE, linewidth=0.8)
         axes.set(yscale="log", xlabel="EM iteration", ylabel="RMSE, mean size")
         axes.grid(visible=True, which="major", linewidth=0.3)
-        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3)
+        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=3)
 
     return draw
