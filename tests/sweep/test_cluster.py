@@ -225,6 +225,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.hosts
 def test_a_head_that_dies_leaves_a_directory_that_resumes(cluster: Nodes, tmp_path: Path) -> None:
     """The last of those that share the cluster: nothing of it is left."""
     out, file = tmp_path / "out", tmp_path / "sweep.yaml"
@@ -259,6 +260,7 @@ def working(directory: Path) -> int:
     return 0 if now is None else now.workers
 
 
+@pytest.mark.hosts
 def test_a_growing_cluster_is_asked_for_what_the_sweep_needs() -> None:
     with nodes(RAY_FAKE_CLUSTER="1", AUTOSCALER_UPDATE_INTERVAL_S="1") as cluster:
         config = cluster.base / "autoscaling.json"
