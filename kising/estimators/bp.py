@@ -35,6 +35,7 @@ from kising.estimators.lanes import (
     stage,
     sweep,
 )
+from kising.estimators.numerics import sum_lanes
 from kising.estimators.response import (
     Response,
     bethe_row,
@@ -174,7 +175,7 @@ def _propagate_slices(
         for lane in range(lanes):
             iteration[lane] += 1
             settled[lane] = change[lane] < enough
-    _add_up(space, out)
+    sum_lanes(space.rows, space.total, space.pair_sum, out)
 
 
 @kernel
@@ -243,14 +244,3 @@ def _conclude(
     store(rows, space.replaced, replaced)
     for lane in range(n_done):
         out.corrected[slot[lane]] = int(rows[space.replaced, lane])
-
-
-@kernel
-def _add_up(space: Response, out: Estimate) -> None:
-    """The sums of all lanes, in the order of the lanes."""
-    nv, nh = out.pair_sum.shape
-    for lane in range(space.rows.shape[1]):
-        out.pair_abs[0] += space.rows[space.total, lane]
-        for i in range(nv):
-            for b in range(nh):
-                out.pair_sum[i, b] += space.rows[space.pair_sum + i * nh + b, lane]

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from kising.counter import key_of, philox, uniform
 from kising.estimators.block import Block, Estimate
 from kising.estimators.importance import log_z
+from kising.estimators.numerics import sum_lanes
 from kising.jit import kernel
 from kising.model import Array, Couplings, Seed
 from kising.vectors import exp, fnma, load, magnitude, sections, store, where_above
@@ -108,7 +109,7 @@ class Tile(NamedTuple):
     counts: int
     """1 where the lane holds a slice, 1"""
     pair_sum: int
-    """⟨τ_i σ_a⟩ summed over tiles, row a Nv + i, Nv Nh"""
+    """⟨τ_i σ_a⟩ summed over tiles, row i Nh + a, Nv Nh"""
 
 
 def new_tile(nv: int, nh: int) -> Tile:
@@ -250,11 +251,7 @@ def _sweep(
             for a in range(nh):
                 out.mu[t, a] = rows[tile.mu + a, lane]
                 chains[t, a] = 1 if rows[tile.sigma + a, lane] > 0.0 else -1
-    for lane in range(lanes):
-        out.pair_abs[0] += rows[tile.total, lane]
-        for i in range(nv):
-            for a in range(nh):
-                out.pair_sum[i, a] += rows[tile.pair_sum + a * nv + i, lane]
+    sum_lanes(rows, tile.total, tile.pair_sum, out)
 
 
 @kernel
@@ -271,7 +268,7 @@ def _draw(key: np.uint64, iteration: int, t: int, lane: int, nh: int, tile: Tile
 def _visit(a: int, turn: Array, back: Array, tile: Tile) -> None:
     """Draw σ_a of every lane anew, and let both of its states enter the averages."""
     rows = tile.rows
-    nv = turn.shape[1]
+    nh, nv = turn.shape
     sigma = load(rows, tile.sigma + a)
     odds = exp(-2.0 * sigma * load(rows, tile.field + a))
     for i in range(nv):
@@ -296,7 +293,7 @@ def _visit(a: int, turn: Array, back: Array, tile: Tile) -> None:
         store(rows, tile.m + i, load(rows, tile.m + i) + (kept + moved))
         value = where_above(counts, 0.0, fnma(2.0 * sigma, kept - moved, mu), 0.0)
         total += magnitude(value)
-        place = tile.pair_sum + a * nv + i
+        place = tile.pair_sum + i * nh + a
         store(rows, place, load(rows, place) + value)
         store(rows, tile.x + i, where_above(go, draw, y, x))
         store(rows, tile.down + i, where_above(go, draw, turned, down))

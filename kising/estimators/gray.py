@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kising.estimators.block import Block, Estimate
+from kising.estimators.numerics import sum_lanes
 from kising.jit import inlined, kernel
 from kising.model import Array
 from kising.vectors import Vector, exp, fma, load, magnitude, sections, store, where_above
@@ -128,11 +129,7 @@ def _enumerate(
             store(rows, sums.back + b, 1.0 / turn)
         _walk(K, flip, drive, sums)
         _conclude(first, count, sums, out)
-    for lane in range(lanes):
-        out.pair_abs[0] += rows[sums.pair_abs, lane]
-        for i in range(nv):
-            for b in range(nh):
-                out.pair_sum[i, b] += rows[sums.pair_sum + i * nh + b, lane]
+    sum_lanes(rows, sums.pair_abs, sums.pair_sum, out)
 
 
 @kernel

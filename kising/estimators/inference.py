@@ -168,12 +168,9 @@ def infer(
         precision=precision,
         sampling=Sampling(sweeps=sweeps, seed=seed),
     ).resolved(couplings.K.shape[1])
-    errors: dict[int, Errors] = {}
 
-    def moments(part: slice, block: Block, estimate: Estimate, error: Errors | None) -> Moments:
-        if error is not None:
-            errors[part.start] = error
-        return Moments(
+    def moments(block: Block, estimate: Estimate, errors: Errors | None) -> tuple[Moments, Errors | None]:
+        found = Moments(
             estimate.m,
             estimate.mu,
             estimate.pair,
@@ -182,14 +179,16 @@ def infer(
             estimate.iterations,
             estimate.corrected,
         )
+        return found, errors
 
-    parts = list(_each_block(couplings, spins, estep, moments, keep_pairs=True, threads=threads))
+    parts, errors = zip(
+        *_each_block(couplings, spins, estep, moments, keep_pairs=True, threads=threads), strict=True
+    )
     arrays = [np.concatenate(x) for x in zip(*parts, strict=True)]
-    if not errors:
+    if None in errors:
         return Moments(*arrays)
     sampled = SampledMoments(*arrays)
-    in_order = (errors[start] for start in sorted(errors))
-    sampled.errors = Errors(*(np.concatenate(x) for x in zip(*in_order, strict=True)))
+    sampled.errors = Errors(*(np.concatenate(x) for x in zip(*errors, strict=True)))
     return sampled
 
 
@@ -229,7 +228,7 @@ def checked_gradient(couplings: Couplings, spins: Spins, estep: EStep, *, thread
     the same data.
     """
     n_slices = spins.shape[0] - 2
-    parts = _each_block(couplings, spins, estep, _gradient_sums, keep_pairs=False, threads=threads)
+    parts = _each_block(couplings, spins, estep, _sums, keep_pairs=False, threads=threads)
     return _mean(parts, n_slices, *couplings.K.shape)
 
 
@@ -295,7 +294,7 @@ def assess(
     n_slices = len(visible) - 2
     sums = np.zeros(7)
 
-    def tally(_: slice, block: Block, estimate: Estimate, error: Errors | None) -> tuple[Array, Estimate]:
+    def tally(block: Block, estimate: Estimate, _: Errors | None) -> tuple[Array, Estimate]:
         counts = [
             np.sum(estimate.converged),
             np.sum(estimate.corrected),
@@ -308,7 +307,7 @@ def assess(
     if against_exact:
         exact_estep = EStep(estimator="exact").resolved(hidden.shape[1])
         judge = _each_block(
-            couplings, visible, exact_estep, lambda _, block, e, error: e, keep_pairs=True, threads=threads
+            couplings, visible, exact_estep, lambda block, e, _: e, keep_pairs=True, threads=threads
         )
     for part, (counts, estimate), truth in zip(cut(n_slices), ours, judge, strict=False):
         sums[:3] += counts
@@ -323,11 +322,7 @@ def assess(
     return Assessment(*(float(x) for x in means[:4]), *errors)
 
 
-def _gradient_sums(_: slice, block: Block, estimate: Estimate, error: Errors | None) -> Gradient:
-    return _sums(block, estimate)
-
-
-def _sums(block: Block, estimate: Estimate) -> Gradient:
+def _sums(block: Block, estimate: Estimate, _: Errors | None = None) -> Gradient:
     mu, n = estimate.mu, len(estimate.mu)
     totals = add_up(block, estimate)
     return Gradient(
@@ -352,7 +347,7 @@ def _each_block(
     couplings: Couplings,
     spins: Spins,
     estep: EStep,
-    reduce: Callable[[slice, Block, Estimate, Errors | None], Out],
+    reduce: Callable[[Block, Estimate, Errors | None], Out],
     *,
     keep_pairs: bool,
     threads: int,
@@ -365,8 +360,7 @@ def _each_block(
     def work(part: slice) -> Out:
         block = fields(couplings, spins, part)
         out = empty_estimate(part.stop - part.start, nv, nh, keep_pairs=keep_pairs)
-        error = _fill(couplings, block, out, estep, part.start)
-        return reduce(part, block, out, error)
+        return reduce(block, out, _fill(couplings, block, out, estep, part.start))
 
     yield from _in_order(work, spins.shape[0] - 2, threads)
 

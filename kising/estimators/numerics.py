@@ -1,6 +1,8 @@
 """Small pieces that several kernels share."""
 
+from kising.estimators.block import Estimate
 from kising.jit import kernel
+from kising.model import Array
 
 
 @kernel
@@ -21,3 +23,16 @@ def damping_at(iteration: int, damping: float, max_iterations: int) -> float:
     if 16 * iteration < max_iterations:
         return 0.0
     return 0.5 if 2 * iteration < max_iterations else 0.8
+
+
+@kernel
+def sum_lanes(rows: Array, pair_abs: int, pair_sum: int, out: Estimate) -> None:
+    """Add to the sums of `out` what every lane has gathered in row `pair_abs` and in the rows from `pair_sum` on,
+    of which i Nh + b is that of ⟨τ_i σ_b⟩; in the order of the lanes.
+    """
+    nv, nh = out.pair_sum.shape
+    for lane in range(rows.shape[1]):
+        out.pair_abs[0] += rows[pair_abs, lane]
+        for i in range(nv):
+            for b in range(nh):
+                out.pair_sum[i, b] += rows[pair_sum + i * nh + b, lane]

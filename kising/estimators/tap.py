@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kising.estimators.block import Block, Estimate
-from kising.estimators.numerics import damping_at
+from kising.estimators.numerics import damping_at, sum_lanes
 from kising.jit import inlined, kernel
 from kising.model import Array, Couplings
 from kising.vectors import (
@@ -150,11 +150,7 @@ def _iterate_slices(
                     rows[tile.share, lane] = 0.0
                     alive -= 1
         _conclude(first, count, K, second, tile, out)
-    for lane in range(lanes):
-        out.pair_abs[0] += rows[tile.total, lane]
-        for i in range(nv):
-            for b in range(nh):
-                out.pair_sum[i, b] += rows[tile.pair_sum + i * nh + b, lane]
+    sum_lanes(rows, tile.total, tile.pair_sum, out)
 
 
 @kernel
