@@ -29,6 +29,16 @@ from kising.learning.sampled import (
     statistical_error,
 )
 from kising.learning.scores import BLOCKS, align, nominal_scales, rmse
+from kising.learning.sparse import (
+    NARROWING,
+    decimated_step,
+    narrowed,
+    penalised_step,
+    penalties,
+    share_kept,
+    soft_threshold,
+    with_zeros,
+)
 from kising.learning.steps import (
     STEPS,
     History,
@@ -46,6 +56,7 @@ from kising.learning.steps import (
 from kising.model import Array, BondScales, Couplings, Seed, Spins
 
 LARGEST_GROWTH = 20.0
+UNIT = BondScales(1.0, 1.0, 1.0)
 
 TRACE_COLUMNS = (
     "iteration",
@@ -86,6 +97,15 @@ class Learning:
     """of `scaled`: for how many iterations in a row the step must have shrunk before it is accelerated"""
     noise: float = 0.1
     """of estimator gibbs: the share of the statistical error below which the Monte-Carlo error counts as settled"""
+    l1: float = 0.0
+    """penalty on the size of every coupling, in standard errors (see `sparse`)"""
+    decimate: float | None = None
+    """of `scaled`: the share of every block's couplings that may differ from zero; None for all"""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether couplings are driven to zero."""
+        return self.l1 > 0 or self.decimate is not None
 
     def __post_init__(self) -> None:
         if self.step not in STEPS:
@@ -100,6 +120,16 @@ class Learning:
             raise ValueError(f"noise={self.noise}: must be above 0")
         if self.estep.estimator == "gibbs" and self.step != "scaled":
             raise ValueError(f"step={self.step!r}: estimator 'gibbs' learns by step 'scaled' alone")
+        if not 0 <= self.l1 < np.inf:
+            raise ValueError(f"l1={self.l1}: must be at least 0, and finite")
+        if self.decimate is not None and not 0 < self.decimate <= 1:
+            raise ValueError(f"decimate={self.decimate}: must be above 0 and at most 1, or None")
+        if self.decimate is not None and self.step != "scaled":
+            raise ValueError(f"step={self.step!r}: decimate goes with step 'scaled' alone")
+        if self.decimate is not None and self.l1 > 0:
+            raise ValueError(f"l1={self.l1}, decimate={self.decimate}: take one of the two")
+        if self.sparse and self.estep.estimator == "gibbs":
+            raise ValueError("estimator 'gibbs' knows neither l1 nor decimate: take bp or exact")
         if self.hold < 1 or self.max_iterations < 1:
             raise ValueError(
                 f"hold={self.hold}, max_iterations={self.max_iterations}: both must be at least 1"
@@ -193,7 +223,7 @@ def advance(state: EMState, problem: Problem, learning: Learning, *, threads: in
 def move(state: EMState, gradient: Gradient, problem: Problem, learning: Learning) -> EMState:
     """What of an iteration comes after the E-step."""
     couplings = state.couplings
-    step = _step(state, gradient, problem) if _finite(gradient) else None
+    step = _step(state, gradient, problem, learning) if _finite(gradient) else None
     sizes = tuple(np.inf for _ in BLOCKS)
     if step is not None:
         sizes = tuple(
@@ -204,6 +234,8 @@ def move(state: EMState, gradient: Gradient, problem: Problem, learning: Learnin
     settled = [size < learning.tolerance for size in sizes]
     if state.sampler is not None:
         settled = [share < learning.noise for share in noise]
+    if learning.decimate is not None and state.iteration < NARROWING:
+        settled = [False for _ in BLOCKS]
     held = tuple(h + 1 if ok else 0 for h, ok in zip(state.held, settled, strict=True))
     row = _trace_row(state.iteration, learned(state, problem), sizes, noise, gradient, problem)
     state = replace(state, held=held, trace=np.vstack([state.trace, row]))
@@ -218,18 +250,36 @@ def move(state: EMState, gradient: Gradient, problem: Problem, learning: Learnin
             state, step, statistical, problem.scales, longest_approach=max(1, learning.max_iterations // 2)
         )
     if learning.step == "scaled":
-        couplings, history = accelerate(
-            couplings, step, state.history, problem.scales, patience=learning.patience
-        )
+        past = state.history if learning.decimate is None else narrowed(couplings, step, state.history)
+        moved, history = accelerate(couplings, step, past, problem.scales, patience=learning.patience)
+        if learning.sparse:
+            moved = with_zeros(moved, couplings, step)
     else:
-        couplings, history = ascend(
+        moved, history = ascend(
             couplings, gradient, state.history, rate=learning.rate, momentum=learning.momentum
         )
-    return replace(state, couplings=couplings, history=history)
+        if learning.l1 > 0:
+            moved = soft_threshold(moved, _penalty(gradient, problem, learning), learning.rate)
+            # Momentum of the whole move, so that it vanishes where the penalised likelihood is largest.
+            history = history._replace(velocity=flatten(moved, UNIT) - flatten(couplings, UNIT))
+    return replace(state, couplings=moved, history=history)
 
 
-def _step(state: EMState, gradient: Gradient, problem: Problem) -> Couplings:
-    """The scale-free step; of a sampler, the one that cannot overshoot."""
+def _penalty(gradient: Gradient, problem: Problem, learning: Learning) -> Couplings:
+    return penalties(gradient, problem.products, len(problem.visible) - 2, learning.l1)
+
+
+def _step(state: EMState, gradient: Gradient, problem: Problem, learning: Learning) -> Couplings:
+    """The scale-free step, penalised or decimated where that is asked for; of a sampler, the one that cannot
+    overshoot.
+    """
+    if learning.l1 > 0:
+        return penalised_step(
+            state.couplings, gradient, problem.products, _penalty(gradient, problem, learning)
+        )
+    if learning.decimate is not None:
+        share = share_kept(learning.decimate, state.iteration)
+        return decimated_step(state.couplings, gradient, problem.products, share)
     if state.sampler is not None:
         gradient = gradient._replace(
             freedom_visible=0.5 + 0.5 * gradient.freedom_visible,

@@ -75,6 +75,8 @@ def fit(
     estep_max_iterations: int = 200,
     precision: str = "float64",
     noise: float = 0.1,
+    l1: float = 0.0,
+    decimate: float | None = None,
     threads: int = 1,
     state: EMState | None = None,
 ) -> Fit:
@@ -82,8 +84,10 @@ def fit(
 
     `start` is 'random', 'signs' (needs `truth`, and tells the learner the sign of every true coupling) or
     couplings to start from. `scales` are the bond scales that steps and RMSE are measured in: by default
-    those of the truth's non-zero bonds, or, without a truth, those of a dense network of strength 1. A fit
-    that diverges ends with its flags false; it does not raise.
+    those of the truth's non-zero bonds, or, without a truth, those of a dense network of strength 1. `l1` is a
+    penalty on the size of every coupling, in standard errors: 0 for none; `decimate` the share of the couplings
+    of J, K and L each that may differ from zero, forced at every step (see `kising.learning.sparse`). A fit that
+    diverges ends with its flags false; it does not raise.
     """
     if hidden < 1:
         raise ValueError(f"hidden={hidden}: must be at least 1")
@@ -104,6 +108,8 @@ def fit(
         max_iterations=max_iterations,
         patience=PATIENCE.get(start, 0) if isinstance(start, str) else 0,
         noise=noise,
+        l1=l1,
+        decimate=decimate,
     )
     spins = as_spins(visible)
     shape = (spins.shape[1], hidden)

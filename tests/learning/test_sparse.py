@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from kising import Couplings, draw_couplings, fit, gradient, simulate
+from kising.estimators.inference import EStep
+from kising.learning.checkpoint import load, save
+from kising.learning.em import Learning, advance, begin, pose
+from kising.learning.scores import scales_of
+from kising.learning.sparse import (
+    NARROWING,
+    decimated_step,
+    descend,
+    penalised_step,
+    penalties,
+    share_kept,
+)
+from kising.learning.starts import from_data, from_signs
+from kising.learning.steps import scaled_step, spin_products
+from kising.model import BondScales
+
+
+def problem(
+    seed: int, *, visible: int = 10, hidden: int = 2, length: int = 4000, connectivity: float = 0.3
+) -> tuple[Couplings, np.ndarray, BondScales]:
+    truth = draw_couplings(visible, hidden, connectivity=connectivity, seed=seed)
+    return truth, simulate(truth, length, seed=seed + 1).visible, scales_of(truth)
+
+
+def test_descent_ends_at_the_minimum_of_the_penalised_quadratic() -> None:
+    rng = np.random.default_rng(0)
+    n, rows = 6, 4
+    A = rng.standard_normal((n, 2 * n))
+    C = A @ A.T / (2 * n)
+    x0, G = rng.standard_normal((rows, n)), rng.standard_normal((rows, n))
+    f, penalty = rng.uniform(0.2, 1, rows), rng.uniform(0, 1, (rows, n))
+    x = descend(x0, G, C, f, penalty, 10_000, 1e-14)
+    slope = G - f[:, None] * ((x - x0) @ C)
+    assert (x == 0).any()
+    assert (x != 0).any()
+    np.testing.assert_allclose(slope[x != 0], (penalty * np.sign(x))[x != 0], atol=1e-10)
+    assert (np.abs(slope) <= penalty + 1e-10).all()
+    again = descend(x, slope, C, f, penalty, 10_000, 1e-14)
+    np.testing.assert_allclose(again, x, atol=1e-12)
+
+
+def test_without_a_penalty_the_step_is_the_scaled_one() -> None:
+    truth, recording, _ = problem(1, length=500)
+    slopes, products = gradient(truth, recording, estimator="exact"), spin_products(recording)
+    nothing = Couplings(*(np.zeros_like(x) for x in truth))
+    for step in (
+        penalised_step(truth, slopes, products, nothing),
+        decimated_step(truth, slopes, products, 1.0),
+    ):
+        for x, y in zip(step, scaled_step(slopes, products), strict=True):
+            np.testing.assert_allclose(x, y, atol=1e-8)
+
+
+@pytest.mark.parametrize("length", [1000, 16_000])
+def test_the_unit_of_the_penalty_is_a_standard_error_at_every_length(length: int) -> None:
+    """Of spins that do not depend on each other, as many J pass a threshold of l1 as normal numbers do."""
+    none = Couplings(np.zeros((40, 40)), np.zeros((40, 1)), np.zeros((1, 40)))
+    recording = simulate(none, length, seed=5).visible
+    slopes, products = gradient(none, recording, estimator="exact"), spin_products(recording)
+    step = penalised_step(none, slopes, products, penalties(slopes, products, length - 2, 1.5))
+    expected = 2 * stats.norm.sf(1.5)
+    allowed = 4 * np.sqrt(expected * (1 - expected) / 1600)
+    assert np.mean(step.J != 0) == pytest.approx(expected, abs=allowed)
+
+
+@pytest.mark.parametrize("start", ["signs", "random"])
+@pytest.mark.parametrize("step", ["scaled", "gradient"])
+def test_a_penalised_fit_ends_where_the_penalised_likelihood_is_largest(start: str, step: str) -> None:
+    truth, recording, scales = problem(1)
+    result = fit(
+        recording, 2, estimator="exact", start=start, truth=truth, scales=scales, seed=3, l1=2.0, step=step,
+        rate=0.5, momentum=0.6, tolerance=1e-9, max_iterations=3000,
+    )  # fmt: skip
+    assert result.outcome == "converged"
+    slopes, products = gradient(result.couplings, recording, estimator="exact"), spin_products(recording)
+    for x, slope, penalty in zip(
+        result.couplings, (slopes.J, slopes.K, slopes.L), penalties(slopes, products, 3998, 2.0), strict=True
+    ):
+        np.testing.assert_allclose(slope[x != 0], (penalty * np.sign(x))[x != 0], atol=1e-7)
+        assert (np.abs(slope[x == 0]) <= penalty[x == 0] + 1e-7).all()
+        assert (x != 0).any()
+    assert np.mean(result.couplings.J == 0) > 0.5
+
+
+def test_a_large_penalty_leaves_nothing() -> None:
+    truth, recording, scales = problem(1)
+    result = fit(recording, 2, estimator="exact", start="signs", truth=truth, scales=scales, seed=3, l1=100.0)
+    assert result.outcome == "converged"
+    assert all((x == 0).all() for x in result.couplings)
+
+
+def test_the_share_that_is_kept_falls_to_what_was_asked() -> None:
+    shares = [share_kept(0.1, i) for i in range(NARROWING + 5)]
+    assert shares[0] == 1
+    assert all(a > b for a, b in itertools.pairwise(shares[: NARROWING + 1]))
+    assert shares[NARROWING:] == [0.1] * 5
+
+
+def test_a_decimated_fit_keeps_the_known_number_and_its_gradient_vanishes_there() -> None:
+    truth, recording, scales = problem(1)
+    result = fit(
+        recording, 2, estimator="exact", start="random", truth=truth, scales=scales, seed=3, decimate=0.3,
+        tolerance=1e-8,
+    )  # fmt: skip
+    assert result.outcome == "converged"
+    assert result.iterations > NARROWING
+    slopes = gradient(result.couplings, recording, estimator="exact")
+    whole = scaled_step(slopes, spin_products(recording))
+    for x, slope, dx in zip(result.couplings, (slopes.J, slopes.K, slopes.L), whole, strict=True):
+        assert np.count_nonzero(x) == round(0.3 * x.size)
+        np.testing.assert_allclose(slope[x != 0], 0, atol=1e-7)
+        assert np.abs((x + dx)[x != 0]).min() >= np.abs(dx[x == 0]).max() - 1e-7
+
+
+def test_known_sparsity_finds_the_bonds_and_lowers_the_error() -> None:
+    truth, recording, scales = problem(4, visible=16, length=20_000, connectivity=0.2)
+    plain, penalised, decimated = (
+        fit(recording, 2, estimator="exact", start="signs", truth=truth, scales=scales, seed=3, **how)
+        for how in ({}, {"l1": 1.0}, {"decimate": np.mean(truth.J != 0)})
+    )
+    assert plain.rmse is not None
+    assert decimated.rmse is not None
+    assert penalised.rmse is not None
+    assert decimated.rmse["J"] < 0.7 * plain.rmse["J"]
+    assert penalised.rmse["J"] < plain.rmse["J"]
+    large = np.abs(truth.J) > 0.2 * scales.J
+    assert np.mean(decimated.couplings.J[large] != 0) > 0.95
+
+
+@pytest.mark.parametrize("how", [{"l1": 1.0}, {"l1": 1.0, "step": "gradient"}, {"decimate": 0.3}])
+@pytest.mark.parametrize("stop", [1, 6, 23])
+def test_a_saved_state_continues_bit_for_bit(how: dict, stop: int) -> None:
+    truth, recording, scales = problem(2, length=1000)
+    learning = Learning(estep=EStep(), momentum=0.5, max_iterations=30, tolerance=1e-12, patience=3, **how)
+    posed = pose(recording, scales, truth, aligned=False)
+    whole = state = begin(from_data(recording, 2, scales, seed=1))
+    while whole.outcome == "running":
+        whole = advance(whole, posed, learning)
+    for _ in range(stop):
+        state = advance(state, posed, learning)
+    state = load(save(state))
+    while state.outcome == "running":
+        state = advance(state, posed, learning)
+    np.testing.assert_array_equal(state.trace, whole.trace)
+    for x, y in zip(state.couplings, whole.couplings, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_fits_do_not_settle_before_the_known_number_is_reached() -> None:
+    truth, recording, scales = problem(2, length=1000)
+    learning = Learning(estep=EStep(), tolerance=1e3, hold=1, decimate=0.3)
+    posed = pose(recording, scales, truth, aligned=False)
+    state = begin(from_signs(truth, scales, seed=1))
+    while state.outcome == "running":
+        state = advance(state, posed, learning)
+    assert state.iteration == NARROWING + 1
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"l1": -1.0}, "l1=-1.0: must be at least 0"),
+        ({"l1": float("nan")}, "l1=nan: must be at least 0"),
+        ({"decimate": 0.0}, "decimate=0.0: must be above 0 and at most 1"),
+        ({"decimate": 1.5}, "decimate=1.5: must be above 0 and at most 1"),
+        ({"decimate": 0.5, "l1": 1.0}, "take one of the two"),
+        ({"decimate": 0.5, "step": "gradient"}, "step 'scaled' alone"),
+        ({"decimate": 0.5, "estimator": "gibbs"}, "neither l1 nor decimate"),
+        ({"l1": 0.5, "estimator": "gibbs"}, "neither l1 nor decimate"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(how: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(np.ones((10, 3)), 1, seed=0, **how)
