@@ -282,13 +282,21 @@ def report(directory: Path, form: str) -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Where the couplings go [FILE with .couplings.npz]."
 )
+@click.option(
+    "--errors", is_flag=True, help="Standard errors of the couplings too: J_error, K_error, L_error."
+)
 @_plainly
-def fit(file: Path, hidden: int, seed: int, estimator: str, out: Path | None) -> None:
+def fit(file: Path, hidden: int, seed: int, estimator: str, out: Path | None, errors: bool) -> None:
     """Learn couplings from a recording of your own: a .npy or .csv file, a row a step, -1 and +1."""
     from kising.recordings import fit_file
 
     outcome = fit_file(
-        file, out or file.with_suffix(".couplings.npz"), hidden=hidden, seed=seed, estimator=estimator
+        file,
+        out or file.with_suffix(".couplings.npz"),
+        hidden=hidden,
+        seed=seed,
+        estimator=estimator,
+        errors=errors,
     )
     for line in outcome.lines:
         click.echo(line)

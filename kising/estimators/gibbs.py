@@ -69,7 +69,7 @@ class Sampling:
 
 
 class Errors(NamedTuple):
-    """Standard errors of averages that were sampled, from the scatter of batches of sweeps."""
+    """Standard errors of what was sampled; of averages, from the scatter of batches of sweeps."""
 
     m: Array
     """of ⟨tanh f_i⟩, (B, Nv)"""
@@ -77,6 +77,8 @@ class Errors(NamedTuple):
     """of ⟨σ_b⟩, (B, Nh)"""
     pair: Array
     """of ⟨tanh(f_i) σ_b⟩, (B, Nv, Nh); (1, Nv, Nh) where they were not kept"""
+    log_likelihood: Array
+    """of log P_t, nats, (B,): from the scatter of the weights of importance sampling"""
 
 
 class Tile(NamedTuple):
@@ -201,8 +203,9 @@ def estimate(couplings: Couplings, block: Block, out: Estimate, *, first: int, s
     variances = [
         np.maximum(s / BATCHES - x * x, 0.0) / (BATCHES - 1) for s, x in zip(square, means, strict=True)
     ]
-    out.log_z[:], _ = log_z(couplings, block, out.mu, first=first, key=key)
-    return Errors(*(np.sqrt(x) for x in variances))
+    out.log_z[:], error = log_z(couplings, block, out.mu, first=first, key=key)
+    m, mu, pair = (np.sqrt(x) for x in variances)
+    return Errors(m, mu, pair, error)
 
 
 @kernel

@@ -1,25 +1,22 @@
 """The E-step: moments of the hidden spins slice by slice (`infer`), or summed up (`gradient`)."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import repeat
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import ThreadpoolController
 
 from kising.estimators import bp, exact, gibbs, meanfield, tap
-from kising.estimators.block import Block, Estimate, cut, empty_estimate, fields
+from kising.estimators.block import Block, Estimate, empty_estimate, fields
 from kising.estimators.correlations import CODES
 from kising.estimators.gibbs import Chains, Errors, Sampling
+from kising.estimators.parallel import in_order
 from kising.estimators.totals import add_up
-from kising.model import Array, Couplings, Recording, Seed, Spins, as_couplings, as_spins
+from kising.model import Array, Couplings, Seed, Spins, as_couplings, as_spins
 
 ESTIMATORS = ("auto", "exact", "gibbs", "bp", "tap", "mean-field")
-# Up to so many hidden spins the sum over all their states takes no longer than belief propagation.
+# Up to so many hidden spins learning from sums over all their states takes no longer than from samples.
 AUTO_EXACT_HIDDEN = 8
 CORRELATIONS = tuple(CODES)
 PRECISIONS = ("float64", "float32")
@@ -38,8 +35,8 @@ class Moments(NamedTuple):
     pair: Array
     """⟨tanh(f_i) σ_b⟩, (T-2, Nv, Nh)"""
     log_likelihood: Array
-    """log P_t, nats, (T-2,): exact for `exact`, Bethe for `bp`, the free energy of the expansion for `tap`
-    and `mean-field`
+    """log P_t, nats, (T-2,): exact for `exact`, by importance sampling for `gibbs`, Bethe for `bp`, the free energy
+    of the expansion for `tap` and `mean-field`
     """
     converged: npt.NDArray[np.bool_]
     """whether the slice's iteration reached its tolerance, (T-2,)"""
@@ -53,7 +50,7 @@ class SampledMoments(Moments):
     """The same of estimator gibbs."""
 
     errors: Errors
-    """standard errors of m, mu and pair, from sampling"""
+    """standard errors of m, mu, pair and log_likelihood, from sampling"""
 
 
 class Gradient(NamedTuple):
@@ -96,7 +93,7 @@ class EStep:
     """How hidden spins are averaged over."""
 
     estimator: str = "bp"
-    """auto | exact | gibbs | bp | tap | mean-field; auto is exact for few hidden spins, bp for more"""
+    """auto | exact | gibbs | bp | tap | mean-field; auto is exact for few hidden spins, gibbs for more"""
     correlations: str = "closed"
     """for bp: iterated | closed | pair | corrected | iterated-corrected"""
     tolerance: float = 1e-9
@@ -128,7 +125,7 @@ class EStep:
     def resolved(self, hidden: int) -> "EStep":
         """The same with `auto` decided; ValueError for a network that the estimator cannot treat."""
         if self.estimator == "auto":
-            return replace(self, estimator="exact" if hidden <= AUTO_EXACT_HIDDEN else "bp")
+            return replace(self, estimator="exact" if hidden <= AUTO_EXACT_HIDDEN else "gibbs")
         if self.estimator == "exact":
             exact.check_hidden(hidden)
         return self
@@ -182,7 +179,7 @@ def infer(
         return found, errors
 
     parts, errors = zip(
-        *_each_block(couplings, spins, estep, moments, keep_pairs=True, threads=threads), strict=True
+        *each_block(couplings, spins, estep, moments, keep_pairs=True, threads=threads), strict=True
     )
     arrays = [np.concatenate(x) for x in zip(*parts, strict=True)]
     if None in errors:
@@ -228,7 +225,7 @@ def checked_gradient(couplings: Couplings, spins: Spins, estep: EStep, *, thread
     the same data.
     """
     n_slices = spins.shape[0] - 2
-    parts = _each_block(couplings, spins, estep, _sums, keep_pairs=False, threads=threads)
+    parts = each_block(couplings, spins, estep, _sums, keep_pairs=False, threads=threads)
     return _mean(parts, n_slices, *couplings.K.shape)
 
 
@@ -262,64 +259,7 @@ def sampled_gradient(
         sigma = here.astype(np.float64)
         return _sums(block, out)._replace(hidden_hidden=sigma.T @ sigma)
 
-    return _mean(_in_order(work, n_slices, threads), n_slices, nv, nh), moved
-
-
-class Assessment(NamedTuple):
-    """How an estimator does at given couplings. Means are over slices and units."""
-
-    converged: float
-    """fraction of slices whose iteration reached its tolerance"""
-    corrected: float
-    """fraction of pair averages that passed ±1 and were replaced"""
-    log_likelihood: float
-    """mean of log P_t, nats a slice"""
-    overlap: float
-    """mean of σ_a(t) sign μ_a(t)"""
-    rmse_m: float | None
-    """root mean square difference from the exact ⟨tanh f_i⟩; None where it was not asked for"""
-    rmse_mu: float | None
-    """the same for ⟨σ_b⟩"""
-    rmse_pair: float | None
-    """the same for ⟨tanh(f_i) σ_b⟩"""
-
-
-def assess(
-    couplings: Couplings, recording: Recording, estep: EStep, *, against_exact: bool, threads: int = 1
-) -> Assessment:
-    """Average over hidden spins at the couplings given, and score that against the hidden states that were."""
-    couplings = as_couplings(couplings)
-    visible, hidden = recording
-    estep = estep.resolved(hidden.shape[1])
-    n_slices = len(visible) - 2
-    sums = np.zeros(7)
-
-    def tally(block: Block, estimate: Estimate, _: Errors | None) -> tuple[Array, Estimate]:
-        counts = [
-            np.sum(estimate.converged),
-            np.sum(estimate.corrected),
-            np.sum(add_up(block, estimate).log_likelihood),
-        ]
-        return np.array(counts, dtype=np.float64), estimate
-
-    ours = _each_block(couplings, visible, estep, tally, keep_pairs=against_exact, threads=threads)
-    judge: Iterator[Any] = repeat(None)
-    if against_exact:
-        exact_estep = EStep(estimator="exact").resolved(hidden.shape[1])
-        judge = _each_block(
-            couplings, visible, exact_estep, lambda block, e, _: e, keep_pairs=True, threads=threads
-        )
-    for part, (counts, estimate), truth in zip(cut(n_slices), ours, judge, strict=False):
-        sums[:3] += counts
-        sums[3] += np.sum(np.sign(estimate.mu) * hidden[part.start + 1 : part.stop + 1])
-        if truth is not None:
-            sums[4] += np.sum((estimate.m - truth.m) ** 2)
-            sums[5] += np.sum((estimate.mu - truth.mu) ** 2)
-            sums[6] += np.sum((estimate.pair - truth.pair) ** 2)
-    nv, nh = couplings.K.shape
-    means = sums / n_slices / np.array([1, nv * nh, 1, nh, nv, nh, nv * nh])
-    errors = [float(np.sqrt(x)) if against_exact else None for x in means[4:]]
-    return Assessment(*(float(x) for x in means[:4]), *errors)
+    return _mean(in_order(work, n_slices, threads), n_slices, nv, nh), moved
 
 
 def _sums(block: Block, estimate: Estimate, _: Errors | None = None) -> Gradient:
@@ -343,7 +283,7 @@ def _sums(block: Block, estimate: Estimate, _: Errors | None = None) -> Gradient
     )
 
 
-def _each_block(
+def each_block(
     couplings: Couplings,
     spins: Spins,
     estep: EStep,
@@ -362,25 +302,7 @@ def _each_block(
         out = empty_estimate(part.stop - part.start, nv, nh, keep_pairs=keep_pairs)
         return reduce(block, out, _fill(couplings, block, out, estep, part.start))
 
-    yield from _in_order(work, spins.shape[0] - 2, threads)
-
-
-def _in_order(work: Callable[[slice], Out], n_slices: int, threads: int) -> Iterator[Out]:
-    """The results of all blocks of a recording, in their order."""
-    parts = cut(n_slices)
-    # Matrix products on one thread each: how BLAS divides a product among threads could enter its last
-    # digits.
-    with _blas().limit(limits=1, user_api="blas"):
-        if threads == 1 or len(parts) == 1:
-            yield from map(work, parts)
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                yield from pool.map(work, parts)
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
+    yield from in_order(work, spins.shape[0] - 2, threads)
 
 
 def _fill(couplings: Couplings, block: Block, out: Estimate, estep: EStep, first: int) -> Errors | None:

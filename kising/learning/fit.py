@@ -20,8 +20,9 @@ from kising.learning.em import (
     sampler_of,
     score,
 )
+from kising.learning.information import check_size, errors_of
 from kising.learning.scores import BLOCKS, nominal_scales, scales_of
-from kising.learning.starts import PATIENCE, STARTS, chain_seed, from_data, from_signs
+from kising.learning.starts import PATIENCE, STARTS, chain_seed, error_seed, from_data, from_signs
 from kising.model import BondScales, Couplings, Seed, as_couplings, as_spins
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class Fit:
     """the one that ran, where `auto` was asked for"""
     monte_carlo_error: Couplings | None
     """of estimator gibbs: the standard error of the couplings that comes from sampling, not from the data"""
+    standard_error: Couplings | None
+    """of the couplings, from the observed information, that of sampling included; None unless it was asked for, and
+    where learning diverged
+    """
     state: EMState
     """where learning ended; give it as `state` to continue"""
 
@@ -77,6 +82,7 @@ def fit(
     noise: float = 0.1,
     l1: float = 0.0,
     decimate: float | None = None,
+    errors: bool = False,
     threads: int = 1,
     state: EMState | None = None,
 ) -> Fit:
@@ -86,8 +92,9 @@ def fit(
     couplings to start from. `scales` are the bond scales that steps and RMSE are measured in: by default
     those of the truth's non-zero bonds, or, without a truth, those of a dense network of strength 1. `l1` is a
     penalty on the size of every coupling, in standard errors: 0 for none; `decimate` the share of the couplings
-    of J, K and L each that may differ from zero, forced at every step (see `kising.learning.sparse`). A fit that
-    diverges ends with its flags false; it does not raise.
+    of J, K and L each that may differ from zero, forced at every step (see `kising.learning.sparse`). `errors` asks
+    for standard errors, whose matrix is the square of the number of couplings. A fit that diverges ends with its
+    flags false; it does not raise.
     """
     if hidden < 1:
         raise ValueError(f"hidden={hidden}: must be at least 1")
@@ -113,6 +120,10 @@ def fit(
     )
     spins = as_spins(visible)
     shape = (spins.shape[1], hidden)
+    if errors:
+        check_size(*shape)
+        if l1 > 0 or decimate is not None:
+            raise ValueError("errors: they are those of maximum likelihood; leave out l1 and decimate")
     if truth is not None:
         truth = as_couplings(truth)
         if truth.K.shape != shape:
@@ -129,7 +140,7 @@ def fit(
         )
     while state.outcome == "running":
         state = advance(state, problem, learning, threads=threads)
-    return summarise(state, problem, learning)
+    return summarise(state, problem, learning, error_seed(seed) if errors else None)
 
 
 def _initial(start: str | Couplings, problem: Problem, hidden: int, seed: Seed) -> Couplings:
@@ -146,8 +157,8 @@ def _initial(start: str | Couplings, problem: Problem, hidden: int, seed: Seed) 
     raise ValueError(f"start={start!r}: must be one of {', '.join(STARTS)}, or couplings")
 
 
-def summarise(state: EMState, problem: Problem, learning: Learning) -> Fit:
-    """The result of learning that has ended."""
+def summarise(state: EMState, problem: Problem, learning: Learning, errors: Seed | None = None) -> Fit:
+    """The result of learning that has ended; `errors` is the seed of standard errors, where they are wanted."""
     import pandas as pd
 
     return Fit(
@@ -159,5 +170,6 @@ def summarise(state: EMState, problem: Problem, learning: Learning) -> Fit:
         iterations=state.iteration,
         estimator=learning.estep.estimator,
         monte_carlo_error=noise_of(state, problem),
+        standard_error=None if errors is None else errors_of(state, problem, errors),
         state=state,
     )

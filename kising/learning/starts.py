@@ -23,10 +23,19 @@ VISIBLE_TOLERANCE = 1e-6
 
 
 def chain_seed(seed: Seed) -> Seed:
-    """The seed of everything random after the start."""
+    """The seed of what a sampling learner draws after the start."""
+    return _later(seed, 1)
+
+
+def error_seed(seed: Seed) -> Seed:
+    """The seed of what standard errors draw after learning."""
+    return _later(seed, 2)
+
+
+def _later(seed: Seed, place: int) -> Seed:
     if isinstance(seed, np.random.SeedSequence):
-        return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, 1))
-    return (seed, 1) if isinstance(seed, int) else (*seed, 1)
+        return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, place))
+    return (seed, place) if isinstance(seed, int) else (*seed, place)
 
 
 def from_signs(truth: Couplings, scales: BondScales, seed: Seed) -> Couplings:

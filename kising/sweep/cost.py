@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from kising.sweep.plan import Point, Run
 
 PRICE: Final = 2.5e-9  # seconds an operation, where nothing was measured
-ITERATIONS: Final = {"signs": 25, "random": 70, "gradient": 300}  # EM iterations, where nothing was measured
+# EM iterations, where nothing was measured: by estimator, by step, or by start.
+ITERATIONS: Final = {"gibbs": 150, "gradient": 300, "signs": 25, "random": 70}
 RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
 BLOCK_BYTES: Final = 4096 * 8  # bytes a float64 column of a block of slices
@@ -73,7 +74,8 @@ class CostModel:
     def seconds(self, point: Point) -> float:
         """Expected seconds of one run on one core."""
         kind = kind_of(point)
-        default = ITERATIONS["gradient" if point.learner.step == "gradient" else point.learner.start]
+        words = (_estimator(point), point.learner.step, point.learner.start)
+        default = next(ITERATIONS[word] for word in words if word in ITERATIONS)
         iterations = min(self.iterations.get(kind, default), point.learner.max_iterations)
         return self.prices.get(kind, PRICE) * operations(point, iterations)
 
@@ -120,7 +122,7 @@ def _estimator(point: Point) -> str:
     """The one that will run."""
     if point.learner.estimator != "auto":
         return point.learner.estimator
-    return "exact" if point.model.hidden <= AUTO_EXACT_HIDDEN else "bp"
+    return "exact" if point.model.hidden <= AUTO_EXACT_HIDDEN else "gibbs"
 
 
 def operations(point: Point, iterations: float) -> float:
@@ -145,7 +147,11 @@ def operations(point: Point, iterations: float) -> float:
     estep += 0.3 * nv * (nv + nh)
     judge = exact if point.score.exact else 0.0
     # When learning, one E-step more than iterations: the hidden states are scored at the end.
-    slices = estep + judge if point.task == "infer" else (iterations + 1) * estep
+    once = estep
+    if _estimator(point) == "gibbs":
+        # Averages at given couplings take many sweeps, and the likelihood as many draws.
+        once = (220 if point.task == "infer" else 60) * estep + 64 * nv * (10 + 0.3 * nh)
+    slices = once + judge if point.task == "infer" else iterations * estep + once
     return RUN_OVERHEAD + point.data.length * (simulation + slices)
 
 

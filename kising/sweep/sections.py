@@ -160,12 +160,12 @@ def unused_keys(task: str, estimator: str, step: str) -> Mapping[str, str]:
         unused |= dict.fromkeys(_LEARNING_ONLY, "task infer learns nothing")
     elif step != "gradient":
         unused |= dict.fromkeys(_GRADIENT_ONLY, "only step gradient uses it")
-    if estimator in ("exact", "gibbs"):
+    if estimator in ("auto", "exact", "gibbs"):
         unused |= dict.fromkeys(_ESTEP, f"estimator {estimator} does not iterate")
     if estimator == "gibbs":
         unused["learner.tolerance"] = "estimator gibbs ends by learner.noise"
-    else:
+    elif estimator != "auto":
         unused["learner.noise"] = "only estimator gibbs uses it"
-    if estimator not in ("bp", "auto"):
+    if estimator != "bp":
         unused |= dict.fromkeys(_BP_ONLY, "only estimator bp uses it")
     return unused

@@ -12,8 +12,9 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kising.estimators.assessment import assess
 from kising.estimators.gibbs import Sampling
-from kising.estimators.inference import EStep, assess
+from kising.estimators.inference import EStep
 from kising.learning.checkpoint import CheckpointError, load, save
 from kising.learning.em import EMState, Learning, advance, begin, learned, pose, sampler_of
 from kising.learning.scores import BLOCKS, align, baseline, rmse

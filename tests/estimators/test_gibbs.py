@@ -115,6 +115,9 @@ def test_likelihood_by_importance_sampling(strength: float) -> None:
     more, smaller = log_z(couplings, block, mu, first=0, key=key_of(9), draws=1600)
     assert np.median(error / smaller) == pytest.approx(2, rel=0.2)
     assert not np.array_equal(found, more)
+    sampled = infer(couplings, visible, estimator="gibbs", seed=3)
+    share = (sampled.log_likelihood - exact.log_likelihood) / sampled.errors.log_likelihood
+    assert 0.8 < np.sqrt(np.mean(share**2)) < 1.3
 
 
 def test_a_sampler_wants_a_seed() -> None:

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kising import Couplings, draw_couplings, gradient, infer, simulate
+from kising.estimators.assessment import assess
 from kising.estimators.block import BLOCK_SLICES
-from kising.estimators.inference import CORRELATIONS, ESTIMATORS, EStep, assess
+from kising.estimators.inference import CORRELATIONS, ESTIMATORS, EStep
 
 WAYS = [(e, c) for e in ESTIMATORS for c in (CORRELATIONS if e == "bp" else ("closed",))]
 # Samples are not symmetric, whatever is sampled.

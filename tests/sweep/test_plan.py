@@ -125,7 +125,7 @@ NOISE = {"learner.noise"}
     [
         (["learner.step=gradient"], NOISE),
         ([], GRADIENT | NOISE),
-        (["learner.estimator=auto"], GRADIENT | NOISE),
+        (["learner.estimator=auto"], GRADIENT | ESTEP | BP),
         (["learner.estimator=gibbs"], GRADIENT | ESTEP | BP | {"learner.tolerance"}),
         (["learner.estimator=tap", "learner.step=gradient"], BP | NOISE),
         (["learner.estimator=mean-field"], GRADIENT | BP | NOISE),

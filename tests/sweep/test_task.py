@@ -152,7 +152,9 @@ def test_a_state_that_is_none_of_this_network_is_not_used() -> None:
 
 
 @pytest.mark.parametrize("task", ["learn", "infer"])
-@pytest.mark.parametrize(("hidden", "chosen"), [(AUTO_EXACT_HIDDEN, "exact"), (AUTO_EXACT_HIDDEN + 1, "bp")])
+@pytest.mark.parametrize(
+    ("hidden", "chosen"), [(AUTO_EXACT_HIDDEN, "exact"), (AUTO_EXACT_HIDDEN + 1, "gibbs")]
+)
 def test_auto_is_decided_by_the_network_and_the_row_says_how(task: str, hidden: int, chosen: str) -> None:
     how = {"task": task, "model": {"visible": 5, "hidden": hidden}, "data": {"length": 40}, "realizations": 1}
     learners = {"auto": {"max_iterations": 2}, chosen: {"max_iterations": 2}}

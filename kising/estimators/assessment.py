@@ -1,0 +1,70 @@
+"""How an estimator does at given couplings: against the hidden states that were, and against exact averages."""
+
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kising.estimators.block import Block, Estimate, cut
+from kising.estimators.gibbs import Errors
+from kising.estimators.inference import EStep, each_block
+from kising.estimators.totals import add_up
+from kising.model import Array, Couplings, Recording, as_couplings
+
+
+class Assessment(NamedTuple):
+    """How an estimator does at given couplings. Means are over slices and units."""
+
+    converged: float
+    """fraction of slices whose iteration reached its tolerance"""
+    corrected: float
+    """fraction of pair averages that passed ±1 and were replaced"""
+    log_likelihood: float
+    """mean of log P_t, nats a slice"""
+    overlap: float
+    """mean of σ_a(t) sign μ_a(t)"""
+    rmse_m: float | None
+    """root mean square difference from the exact ⟨tanh f_i⟩; None where it was not asked for"""
+    rmse_mu: float | None
+    """the same for ⟨σ_b⟩"""
+    rmse_pair: float | None
+    """the same for ⟨tanh(f_i) σ_b⟩"""
+
+
+def assess(
+    couplings: Couplings, recording: Recording, estep: EStep, *, against_exact: bool, threads: int = 1
+) -> Assessment:
+    """Average over hidden spins at the couplings given, and score that against the hidden states that were."""
+    couplings = as_couplings(couplings)
+    visible, hidden = recording
+    estep = estep.resolved(hidden.shape[1])
+    n_slices = len(visible) - 2
+    sums = np.zeros(7)
+
+    def tally(block: Block, estimate: Estimate, _: Errors | None) -> tuple[Array, Estimate]:
+        counts = [
+            np.sum(estimate.converged),
+            np.sum(estimate.corrected),
+            np.sum(add_up(block, estimate).log_likelihood),
+        ]
+        return np.array(counts, dtype=np.float64), estimate
+
+    ours = each_block(couplings, visible, estep, tally, keep_pairs=against_exact, threads=threads)
+    judge: Iterator[Any] = repeat(None)
+    if against_exact:
+        exact_estep = EStep(estimator="exact").resolved(hidden.shape[1])
+        judge = each_block(
+            couplings, visible, exact_estep, lambda block, e, _: e, keep_pairs=True, threads=threads
+        )
+    for part, (counts, estimate), truth in zip(cut(n_slices), ours, judge, strict=False):
+        sums[:3] += counts
+        sums[3] += np.sum(np.sign(estimate.mu) * hidden[part.start + 1 : part.stop + 1])
+        if truth is not None:
+            sums[4] += np.sum((estimate.m - truth.m) ** 2)
+            sums[5] += np.sum((estimate.mu - truth.mu) ** 2)
+            sums[6] += np.sum((estimate.pair - truth.pair) ** 2)
+    nv, nh = couplings.K.shape
+    means = sums / n_slices / np.array([1, nv * nh, 1, nh, nv, nh, nv * nh])
+    errors = [float(np.sqrt(x)) if against_exact else None for x in means[4:]]
+    return Assessment(*(float(x) for x in means[:4]), *errors)
