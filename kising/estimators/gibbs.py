@@ -50,13 +50,15 @@ class Sampling:
     """sweeps that are averaged over"""
     settling: int = 20
     """sweeps before them, which are not"""
+    draws: int = 256
+    """of importance sampling, for the likelihood"""
     seed: Seed | None = None
     """of every random number; there is no default"""
 
     def __post_init__(self) -> None:
-        if self.sweeps < BATCHES or self.settling < 0:
+        if self.sweeps < BATCHES or self.settling < 0 or self.draws < 2:
             raise ValueError(
-                f"sweeps={self.sweeps}, settling={self.settling}: at least {BATCHES} and at least 0"
+                f"sweeps={self.sweeps}, settling={self.settling}, draws={self.draws}: at least {BATCHES}, 0 and 2"
             )
 
     def checked_seed(self) -> Seed:
@@ -203,7 +205,7 @@ def estimate(couplings: Couplings, block: Block, out: Estimate, *, first: int, s
     variances = [
         np.maximum(s / BATCHES - x * x, 0.0) / (BATCHES - 1) for s, x in zip(square, means, strict=True)
     ]
-    out.log_z[:], error = log_z(couplings, block, out.mu, first=first, key=key)
+    out.log_z[:], error = log_z(couplings, block, out.mu, first=first, key=key, draws=sampling.draws)
     m, mu, pair = (np.sqrt(x) for x in variances)
     return Errors(m, mu, pair, error)
 

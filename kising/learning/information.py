@@ -190,7 +190,8 @@ def _places(nv: int, nh: int) -> tuple[list[slice], list[slice], list[slice]]:
 
 def _varying(x: Array) -> Array:
     """A function of the hidden states, less its mean over them."""
-    return x - x.mean(axis=0)
+    varying: Array = x - x.mean(axis=0)
+    return varying
 
 
 def _covariance(x: Array, y: Array) -> Array:

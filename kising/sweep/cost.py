@@ -150,7 +150,8 @@ def operations(point: Point, iterations: float) -> float:
     once = estep
     if _estimator(point) == "gibbs":
         # Averages at given couplings take many sweeps, and the likelihood as many draws.
-        once = (220 if point.task == "infer" else 60) * estep + 64 * nv * (10 + 0.3 * nh)
+        sweeps, draws = (220, 256) if point.task == "infer" else (60, 64)
+        once = sweeps * estep + draws * nv * (10 + 0.3 * nh)
     slices = once + judge if point.task == "infer" else iterations * estep + once
     return RUN_OVERHEAD + point.data.length * (simulation + slices)
 

@@ -180,7 +180,7 @@ def _infer(run: Run, truth: Couplings, recording: Recording, threads: int) -> di
 
 def _estep(run: Run) -> EStep:
     point, learner = run.point, run.point.learner
-    damping = learner.estep.damping
+    damping, seed = learner.estep.damping, chain_seed(run.start_seed)
     return EStep(
         estimator=learner.estimator,
         correlations=learner.correlations,
@@ -189,7 +189,7 @@ def _estep(run: Run) -> EStep:
         max_iterations=learner.estep.max_iterations,
         precision=learner.estep.precision,
         # Learned couplings are only scored; the averages of task infer are its result.
-        sampling=Sampling(sweeps=40 if point.task == "learn" else 200, seed=chain_seed(run.start_seed)),
+        sampling=Sampling(sweeps=40, draws=64, seed=seed) if point.task == "learn" else Sampling(seed=seed),
     ).resolved(point.model.hidden)
 
 
