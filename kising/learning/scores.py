@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from kising.model import BondScales, Couplings, bond_scales
+from kising.model import Array, BondScales, Couplings, bond_scales
 
 BLOCKS = ("J", "K", "L")
 
@@ -24,6 +24,23 @@ def rmse(estimate: Couplings, truth: Couplings, scales: BondScales) -> dict[str,
         name: float(np.sqrt(np.mean((x - true) ** 2)) / sd) if np.isfinite(x).all() else float("inf")
         for name, x, true, sd in zip(BLOCKS, estimate, truth, scales, strict=True)
     }
+
+
+def pruned(couplings: Couplings, connectivity: float) -> Couplings:
+    """The couplings with the weakest of each block set to zero, by the known fraction of bonds, and the others to the
+    mean of those of their sign: for bonds that are known to be of one size.
+    """
+    return Couplings(*(_pruned(x.ravel(), connectivity).reshape(x.shape) for x in couplings))
+
+
+def _pruned(block: Array, connectivity: float) -> Array:
+    result = np.zeros_like(block)
+    strongest = np.argsort(-np.abs(block), kind="stable")[: round(connectivity * block.size)]
+    for sign in (-1, 1):
+        chosen = strongest[np.sign(block[strongest]) == sign]
+        if chosen.size:
+            result[chosen] = block[chosen].mean()
+    return result
 
 
 def baseline(connectivity: float) -> float:

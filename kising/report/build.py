@@ -112,6 +112,7 @@ def _points(summary: pd.DataFrame) -> pd.DataFrame:
     keys = [key for key in AXES if summary[key].nunique(dropna=False) > 1]
     measures = ["runs", "failed", "diverged", *(f"converged_{x}" for x in BLOCKS)]
     measures += [f"rmse_{x}_{what}" for x in BLOCKS for what in ("mean", "sd")]
+    measures += [f"rmse_pruned_{x}_mean" for x in BLOCKS]
     measures += [
         "iterations",
         "bp_converged",

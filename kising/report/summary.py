@@ -23,7 +23,8 @@ def summarise(runs: pd.DataFrame) -> pd.DataFrame:
 
     runs, failed, diverged: counts. converged_X: fraction of the done runs whose block X had settled,
     converged_X_low and _high its Wilson interval at 95%. rmse_X_mean, _sd, _sem: over done runs that did not
-    diverge. The other columns are means over done runs.
+    diverge; rmse_pruned_X likewise, after pruning, where that was asked for. The other columns are means over
+    done runs.
     """
     rows = []
     for point_id, group in runs.groupby("point_id", sort=False):
@@ -37,6 +38,8 @@ def summarise(runs: pd.DataFrame) -> pd.DataFrame:
         row["baseline_rmse"] = _mean(done["baseline_rmse"])
         for block in BLOCKS:
             row |= _spread(f"rmse_{block}", kept[f"rmse_{block}"])
+        for block in BLOCKS:
+            row |= _spread(f"rmse_pruned_{block}", kept[f"rmse_pruned_{block}"])
         row["iterations"] = _mean(done["iterations"])
         row |= {name: _mean(done[name]) for name in MEASURES}
         row["seconds"] = _mean(done["seconds"])

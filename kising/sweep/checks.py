@@ -10,7 +10,7 @@ from kising.sweep.axes import MAX_POINTS, Axes
 from kising.sweep.documents import Document, Problem, path_of, said_at
 from kising.sweep.kept import LARGEST_KEPT, bytes_a_run
 from kising.sweep.messages import listing, show
-from kising.sweep.sections import DEFAULTS, EXACT_MAX_HIDDEN, LEAVES, Keep, kind_of, unused_keys
+from kising.sweep.sections import DEFAULTS, EXACT_MAX_HIDDEN, LEAVES, SCORES, Keep, kind_of, unused_keys
 from kising.sweep.values import Kind, RefusedError, Scalar
 
 MAX_RUNS = 10**7
@@ -18,6 +18,7 @@ MAX_RUNS = 10**7
 MAX_NAMED = 5
 
 VISIBLE, ITERATIONS = "model.visible", "learner.max_iterations"
+L1, DECIMATE = "learner.l1", "learner.decimate"
 ESTIMATOR, STEP, HIDDEN, EXACT = "learner.estimator", "learner.step", "model.hidden", "score.exact"
 
 
@@ -25,7 +26,8 @@ def check_combinations(document: Document, axes: Axes, *, task: Kind, realizatio
     """Return the mistakes that lie in values together; values mistaken by themselves take no part."""
     known_task = _settled(document, "task", task, "learn")
     return [
-        *_scores_of_learning(document, axes, known_task),
+        *_scores_of_the_other_task(document, axes, known_task),
+        *_unfit_for_sparse(document, axes, known_task),
         *_too_large_for_exact(document, axes),
         *_idle_axes(document, axes, known_task),
         *_keeping(document, axes, known_task, _settled(document, "realizations", realizations, 1)),
@@ -64,17 +66,36 @@ def _combinations(document: Document, axes: Axes, keys: Sequence[str]) -> Iterat
         yield combination
 
 
-def _scores_of_learning(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
+def _scores_of_the_other_task(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
+    score = document.value.get("score")
+    said = {f"score.{key}": ("score", key) for key in score} if isinstance(score, dict) else {}
+    for key, path in [*said.items(), *axes.named.items()]:
+        wanted = SCORES.get(key)
+        if task is not None and wanted not in (None, task):
+            yield document.problem(
+                path, f"is for task {wanted}, but the task is {task}; leave it out, or say task: {wanted}"
+            )
+
+
+def _unfit_for_sparse(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
+    """Yield what l1 and decimate do not go with, anywhere among the points."""
     if task != "learn":
         return
-    message = "is for task infer, but the task is learn; leave it out, or say task: infer"
-    score = document.value.get("score")
-    for key in score if isinstance(score, dict) else ():
-        if f"score.{key}" in LEAVES:
-            yield document.problem(("score", key), message)
-    for key, path in axes.named.items():
-        if key.startswith("score."):
-            yield document.problem(path, message)
+    found: dict[tuple[str, str], None] = {}
+    for values in _combinations(document, axes, (ESTIMATOR, STEP, L1, DECIMATE)):
+        l1, decimate = values[L1], values[DECIMATE]
+        penalised, decimated = isinstance(l1, float) and l1 > 0, decimate not in (None, "none")
+        if penalised and decimated:
+            found[DECIMATE, "takes the place of learner.l1; where one is on, let the other be none or 0"] = (
+                None
+            )
+        if decimated and values[STEP] == "gradient":
+            found[DECIMATE, "goes with learner.step: scaled alone, not with gradient"] = None
+        for key, on in ((L1, penalised), (DECIMATE, decimated)):
+            if on and values[ESTIMATOR] == "gibbs":
+                found[key, "does not go with estimator gibbs; take bp or exact"] = None
+    for key, message in found:
+        yield document.problem(axes.named.get(key, path_of(key)), message)
 
 
 def _too_large_for_exact(document: Document, axes: Axes) -> Iterator[Problem]:

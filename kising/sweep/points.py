@@ -36,7 +36,7 @@ from kising.sweep.values import Scalar
 #: Points are numbered out this many at a time, so that a million of them never exist at once.
 _CHUNK = 4096
 _CACHED_SECTIONS = 1024
-_DAMPING = "learner.estep.damping"
+_WORD_OR_NUMBER = ("learner.estep.damping", "learner.decimate")
 
 Digits = tuple[int, ...]
 Gate = tuple[str, str]
@@ -75,7 +75,9 @@ class Point:
     score: Score
 
     def values(self) -> dict[str, Scalar | None]:
-        """Return every value by dotted key, None where it changes nothing here; damping always as text."""
+        """Return every value by dotted key, None where it changes nothing here; those that may be words always as
+        text.
+        """
         return self._values.copy()
 
     @cached_property
@@ -251,5 +253,5 @@ def _look_up(root: Any, key: str) -> Any:
 
 
 def _column_value(key: str, value: Any) -> Any:
-    """Return a value as its column holds it: a column has one type, and damping is a word or a number."""
-    return repr(value) if key == _DAMPING and isinstance(value, float) else value
+    """Return a value as its column holds it: a column has one type, and some keys are a word or a number."""
+    return repr(value) if key in _WORD_OR_NUMBER and isinstance(value, float) else value

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 Kind = Literal["string", "int", "float", "bool", "bytes"]
 Row = Mapping[str, object]
@@ -47,11 +47,14 @@ PARAMETERS: Final = (
     Column("learner.hold", "int"),
     Column("learner.max_iterations", "int"),
     Column("learner.noise", "float"),
+    Column("learner.l1", "float"),
+    Column("learner.decimate", "string"),
     Column("learner.estep.tolerance", "float"),
     Column("learner.estep.damping", "string"),
     Column("learner.estep.max_iterations", "int"),
     Column("learner.estep.precision", "string"),
     Column("score.exact", "bool"),
+    Column("score.pruned", "bool"),
 )
 """What defines a point: the keys of `Point.values()`."""
 
@@ -72,6 +75,10 @@ COLUMNS: Final = (
     Column("rmse_J", "float"),
     Column("rmse_K", "float"),
     Column("rmse_L", "float"),
+    # After pruning, where score.pruned asks for it.
+    Column("rmse_pruned_J", "float"),
+    Column("rmse_pruned_K", "float"),
+    Column("rmse_pruned_L", "float"),
     Column("baseline_rmse", "float"),
     Column("iterations", "int"),
     Column("bp_converged", "float"),

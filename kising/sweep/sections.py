@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from kising.sweep.values import Amount, Choice, Damping, Flag, Kind, Real, Whole
+from kising.sweep.values import Amount, Choice, Flag, Kind, Real, Whole, WordOrReal
 
 Task = Literal["learn", "infer"]
 Bonds = Literal["gaussian", "binary"]
@@ -23,6 +23,10 @@ EXACT_MAX_HIDDEN = 20
 AUTO_EXACT_HIDDEN = 8
 
 _POSITIVE = Real("numbers > 0", lambda x: x > 0)
+#: A fixed fraction of the old message that is kept, or one that follows how the iteration goes.
+_DAMPING = WordOrReal(("adaptive",), "a number with 0 <= number < 1", lambda x: 0 <= x < 1)
+#: The share of couplings that may differ from zero: all, the model's connectivity, or a number.
+_DECIMATE = WordOrReal(("none", "known"), "a number with 0 < number <= 1", lambda x: 0 < x <= 1)
 _BYTES = {
     **{"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
     **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
@@ -56,7 +60,7 @@ class EStep(Section):
     """The iteration inside an E-step."""
 
     tolerance: Annotated[float, _POSITIVE] = 1e-9
-    damping: Annotated[Literal["adaptive"] | float, Damping()] = "adaptive"
+    damping: Annotated[Literal["adaptive"] | float, _DAMPING] = "adaptive"
     max_iterations: Annotated[int, Whole(1)] = 200
     precision: Annotated[Precision, Choice("a precision", get_args(Precision))] = "float64"
 
@@ -74,13 +78,18 @@ class Learner(Section):
     hold: Annotated[int, Whole(1)] = 3
     max_iterations: Annotated[int, Whole(1)] = 300
     noise: Annotated[float, _POSITIVE] = 0.1
+    l1: Annotated[float, Real("numbers >= 0", lambda x: x >= 0)] = 0.0
+    decimate: Annotated[Literal["none", "known"] | float, _DECIMATE] = "none"
     estep: EStep = EStep()
 
 
 class Score(Section):
-    """What task infer compares with, besides the truth."""
+    """What is compared besides: with task infer, averages with exact ones; with task learn, couplings with the truth
+    after those of a bond's size were told from zeros by the known connectivity.
+    """
 
     exact: Annotated[bool, Flag()] = False
+    pruned: Annotated[bool, Flag()] = False
 
 
 class Keep(Section):
@@ -142,12 +151,18 @@ DEFAULTS: Mapping[str, Any] = {key: default for key, _, default in _TABLE}
 
 #: Keys that sweep files did not have from the beginning. A point's id holds them only where they are not at their
 #: defaults, so that points written down before keep their ids, and their results.
-ADDED_LATER = frozenset({"learner.estep.precision", "learner.noise"})
+ADDED_LATER = frozenset(
+    {"learner.estep.precision", "learner.noise", "learner.l1", "learner.decimate", "score.pruned"}
+)
+
+#: The task that each score is for.
+SCORES: Mapping[str, str] = {"score.exact": "infer", "score.pruned": "learn"}
 
 _GRADIENT_ONLY = ("learner.rate", "learner.momentum")
 _LEARNING_ONLY = (
     *("learner.start", "learner.step", *_GRADIENT_ONLY),
     *("learner.tolerance", "learner.hold", "learner.max_iterations", "learner.noise"),
+    *("learner.l1", "learner.decimate", "score.pruned"),
 )
 _BP_ONLY = ("learner.correlations", "learner.estep.precision")
 _ESTEP = tuple(key for key in LEAVES if key.startswith("learner.estep."))

@@ -23,6 +23,7 @@ from kising.sweep.sections import (
     EXACT_MAX_HIDDEN,
     LEAVES,
     POINT_SECTIONS,
+    SCORES,
     Data,
     EStep,
     Keep,
@@ -93,13 +94,14 @@ def parse_spec(
 
 def dump_spec(spec: SweepSpec) -> str:
     """Return the spec as YAML, with every default written out; ``read_spec`` makes an equal spec of it."""
-    varied = {key for axis in spec.axes for key in axis.keys}
+    left_out = {key for axis in spec.axes for key in axis.keys}
+    left_out |= {key for key, task in SCORES.items() if task != spec.task}
 
     def section(value: BaseModel, prefix: str) -> dict[str, Any]:
         inner = {
             key: section(entry, f"{prefix}.{key}") if isinstance(entry, BaseModel) else entry
             for key, entry in value
-            if f"{prefix}.{key}" not in varied
+            if f"{prefix}.{key}" not in left_out
         }
         return {key: entry for key, entry in inner.items() if entry != {}}
 
@@ -108,8 +110,7 @@ def dump_spec(spec: SweepSpec) -> str:
         document["description"] = spec.description
     document |= {"task": spec.task, "seed": spec.seed, "realizations": spec.realizations}
     for name in POINT_SECTIONS:
-        if name != "score" or spec.task == "infer":
-            document[name] = section(getattr(spec, name), name)
+        document[name] = section(getattr(spec, name), name)
     document["axes"] = [dict(zip(axis.keys, axis.written, strict=True)) for axis in spec.axes]
     if spec.keep != Keep():
         document["keep"] = section(spec.keep, "keep")

@@ -17,7 +17,7 @@ from kising.estimators.gibbs import Sampling
 from kising.estimators.inference import EStep
 from kising.learning.checkpoint import CheckpointError, load, save
 from kising.learning.em import EMState, Learning, advance, begin, learned, pose, sampler_of
-from kising.learning.scores import BLOCKS, align, baseline, rmse
+from kising.learning.scores import BLOCKS, align, baseline, pruned, rmse
 from kising.learning.starts import PATIENCE, chain_seed, from_data, from_signs
 from kising.model import BondScales, Couplings, Recording, bond_scales, draw_couplings, simulate
 from kising.sweep.executor import RunTimeout
@@ -108,6 +108,8 @@ def _learn(
         max_iterations=learner.max_iterations,
         patience=PATIENCE[learner.start],
         noise=learner.noise,
+        l1=learner.l1,
+        decimate=_share_kept(point),
     )
     problem = pose(recording.visible, scales, truth, aligned=learner.start == "random")
     state = _resumed(saved, truth)
@@ -132,6 +134,7 @@ def _learn(
         "outcome": state.outcome,
         **{f"converged_{x}": held >= learning.hold for x, held in zip(BLOCKS, state.held, strict=True)},
         **{f"rmse_{x}": errors[x] for x in BLOCKS},
+        **(_after_pruning(couplings, truth, point) if point.score.pruned else {}),
         "baseline_rmse": baseline(point.model.connectivity),
         "iterations": state.iteration,
         "bp_converged": found.converged,
@@ -141,6 +144,22 @@ def _learn(
         **({"couplings": pack((*truth, *start, *couplings))} if run.keep.couplings and start else {}),
         **({"trace": pack([state.trace])} if run.keep.trace else {}),
     }
+
+
+def _share_kept(point: Point) -> float | None:
+    """What `learner.decimate` comes to."""
+    match point.learner.decimate:
+        case "none":
+            return None
+        case "known":
+            return point.model.connectivity
+        case share:
+            return float(share)
+
+
+def _after_pruning(couplings: Couplings, truth: Couplings, point: Point) -> dict[str, object]:
+    errors = rmse(pruned(couplings, point.model.connectivity), truth, _scales(point))
+    return {f"rmse_pruned_{x}": errors[x] for x in BLOCKS}
 
 
 def _start(run: Run, truth: Couplings, recording: Recording, scales: BondScales) -> Couplings:

@@ -157,23 +157,26 @@ class Flag(Kind):
 
 
 @dataclass(frozen=True)
-class Damping(Kind):
-    """The word ``adaptive``, or a fixed fraction of the old message that is kept."""
+class WordOrReal(Kind):
+    """One of a few words, or a finite number for which ``holds`` is true."""
 
+    words: tuple[str, ...]
+    allowed_range: str
+    holds: Callable[[float], bool]
     numeric = True
 
     def _allowed(self) -> str:
-        return "adaptive, or a number with 0 <= number < 1"
+        return f"{listing(self.words)}, or {self.allowed_range}"
 
     def _accept(self, value: Any) -> str | float:
         if isinstance(value, str):
-            if value == "adaptive":
+            if value in self.words:
                 return value
-            raise RefusedError(f"{show(value)} is neither the word adaptive nor a number")
-        return Real(self.allowed, lambda number: 0 <= number < 1)._accept(value)
+            raise RefusedError(f"{show(value)} is neither the word {' or '.join(self.words)} nor a number")
+        return Real(self.allowed, self.holds)._accept(value)
 
     def _meant(self, value: Any) -> str:
-        return did_you_mean(nearest(value, ("adaptive",))) if isinstance(value, str) else ""
+        return did_you_mean(nearest(value, self.words)) if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True)

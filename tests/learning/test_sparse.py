@@ -121,6 +121,38 @@ def test_a_decimated_fit_keeps_the_known_number_and_its_gradient_vanishes_there(
         assert np.abs((x + dx)[x != 0]).min() >= np.abs(dx[x == 0]).max() - 1e-7
 
 
+def test_what_is_kept_takes_over_from_what_is_dropped() -> None:
+    """A decimated step ends where the quadratic model is flat for all that is kept."""
+    truth, recording, _ = problem(1, length=500)
+    slopes, products = gradient(truth, recording, estimator="exact"), spin_products(recording)
+    step = decimated_step(truth, slopes, products, 0.2)
+    landed, D = truth.L + step.L, step.L
+    assert np.count_nonzero(landed) == round(0.2 * landed.size)
+    assert (D[landed == 0] != 0).any()
+    left = slopes.L - slopes.freedom_hidden[:, None] * (D @ products.before)
+    np.testing.assert_allclose(left[landed != 0], 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", [{"l1": 1.0}, {"decimate": 0.3}])
+def test_acceleration_leaves_zeros_where_the_step_alone_leads(how: dict) -> None:
+    truth, recording, scales = problem(2, length=1000)
+    learning = Learning(estep=EStep(estimator="exact"), tolerance=1e-12, **how)
+    posed = pose(recording, scales, truth, aligned=False)
+    state = begin(from_data(recording, 2, scales, seed=1))
+    for iteration in range(30):
+        slopes, products = gradient(state.couplings, recording, estimator="exact"), posed.products
+        step = (
+            penalised_step(state.couplings, slopes, products, penalties(slopes, products, 998, 1.0))
+            if "l1" in how
+            else decimated_step(state.couplings, slopes, products, share_kept(0.3, iteration))
+        )
+        landed = [x + dx for x, dx in zip(state.couplings, step, strict=True)]
+        state = advance(state, posed, learning)
+        for x, alone in zip(state.couplings, landed, strict=True):
+            assert (x[alone == 0] == 0).all()
+    assert all((x == 0).any() for x in state.couplings)
+
+
 def test_known_sparsity_finds_the_bonds_and_lowers_the_error() -> None:
     truth, recording, scales = problem(4, visible=16, length=20_000, connectivity=0.2)
     plain, penalised, decimated = (

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from rows import make_runs
 
-from kising.report.claims import claims, pruned
+from kising.report.claims import claims
 from kising.report.verdicts import Measured, above_zero, below_zero, difference, inside
 
 NONE = pd.DataFrame()
@@ -167,27 +167,66 @@ def test_runs_that_diverged_are_set_apart() -> None:
     assert "4 of 80 runs apart" in found(rows, "2C")[0].quantity
 
 
-def test_pruning_sets_the_weak_to_zero_and_the_others_to_their_mean() -> None:
-    learned = np.array([0.1, -2.0, 1.0, 3.0, 0.0, -0.2])
-    np.testing.assert_array_equal(pruned(learned, 0.5), [0, -2, 2, 2, 0, 0])
-    np.testing.assert_array_equal(pruned(learned, 0.01), np.zeros(6))
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.5, "does not hold"), (1.5, "holds")])
+def test_pruning_is_judged_by_what_it_does(ratio: float, verdict: str) -> None:
+    wobble = noise(6)
+    rows = [
+        {"point_id": "p", "model.bonds": "binary", "realization": r, "score.pruned": True}
+        | {f"rmse_{x}": 0.2 for x in "JKL"}
+        | {f"rmse_pruned_{x}": 0.2 * ratio * np.exp(next(wobble)) for x in "JKL"}
+        for r in range(6)
+    ]
+    answers = found(rows, "8")
+    assert [one.verdict for one in answers] == [verdict] * 3
+    assert answers[0].measured.value == pytest.approx(np.log(ratio), abs=0.05)
+    # Bonds of many sizes are no groups to tell apart.
+    assert found([row | {"model.bonds": "gaussian"} for row in rows], "8") == []
+    assert found([row | {"score.pruned": False} for row in rows], "8") == []
 
 
-@pytest.mark.parametrize(("zeros", "bonds", "verdict"), [(0.0, 1.0, "does not hold"), (0.6, 0.5, "holds")])
-def test_pruning_is_judged_by_what_it_does(zeros: float, bonds: float, verdict: str) -> None:
-    # Well separated, groups are told apart and pruning removes noise; zeros that look like bonds are taken for them.
+@pytest.mark.parametrize(("zeros", "verdict"), [(0.0, "holds"), (2.0, "does not hold")])
+def test_agreement_is_that_of_kept_couplings(zeros: float, verdict: str) -> None:
     rng = np.random.default_rng(6)
     rows, frames = [], []
     for r in range(6):
-        rows.append({"run_id": f"{r:016x}", "point_id": "p", "model.bonds": "binary", "realization": r,
-                     "model.connectivity": 0.5})  # fmt: skip
+        rows.append({"run_id": f"{r:016x}", "point_id": "p", "realization": r})
         true = np.repeat([0.0, 1.0, -1.0], [50, 25, 25])
-        learned = np.where(true == 0, zeros, bonds * true) + 0.05 * rng.standard_normal(100)
+        learned = np.where(true == 0, zeros, true) + 0.05 * rng.standard_normal(100)
         frames.append(pd.DataFrame({"run_id": f"{r:016x}", "block": "J", "true": true, "learned": learned}))
-    (one,) = [f for f in found(rows, "8", pd.concat(frames)) if f.where.endswith("J")]
-    assert one.verdict == verdict
     (agreement,) = found(rows, "3A", pd.concat(frames))
-    assert agreement.verdict == ("holds" if zeros == 0 else "does not hold")
+    assert agreement.verdict == verdict
+
+
+def sparsities(penalised: float, decimated: float, connectivity: float = 0.1):
+    wobble = noise(7)
+    ways = {("0", 0.0, "none"): 1.0, ("1", 2.0, "none"): penalised, ("2", 0.0, "known"): decimated}
+    return [
+        {"point_id": f"{name} {t}", "learner.l1": l1, "learner.decimate": decimate, "data.length": t}
+        | {"realization": r, "model.connectivity": connectivity}
+        | {f"rmse_{x}": ratio * (1 + r) * t**-0.5 * np.exp(next(wobble)) for x in "JKL"}
+        for (name, l1, decimate), ratio in ways.items()
+        for t in (1000, 10_000)
+        for r in range(5)
+    ]
+
+
+def test_penalties_and_decimation_are_compared_on_the_same_networks() -> None:
+    rows = sparsities(0.8, 1.3)
+    answers = found(rows, "proposed")
+    assert [one.where for one in answers] == [
+        *(f"l1 = 2, {x}" for x in "JKL"),
+        *(f"decimate = known, {x}" for x in "JKL"),
+    ]
+    assert [one.verdict for one in answers] == ["holds"] * 3 + ["does not hold"] * 3
+    # Networks differ by factors: only pairs of the same one tell so little apart.
+    assert answers[0].measured.value == pytest.approx(np.log(0.8), abs=0.03)
+    assert answers[0].measured.high - answers[0].measured.low < 0.1
+    assert "10 pairs" in answers[0].quantity
+    assert "-0.2" in answers[0].quantity.partition("by length")[2]
+    rows[10]["outcome"] = "diverged"
+    assert "9 pairs" in found(rows, "proposed")[0].quantity
+    assert found(sparsities(0.8, 1.3, connectivity=1.0), "proposed") == []
+    assert found(rows[10:], "proposed") == []
 
 
 def test_a_sweep_that_bears_on_nothing_has_no_findings() -> None:

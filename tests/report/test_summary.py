@@ -32,6 +32,14 @@ def test_rmse_spread_leaves_diverged_runs_out_and_counts_them() -> None:
     assert row["rmse_K_sem"] == pytest.approx(np.std(values, ddof=1) / np.sqrt(3))
 
 
+def test_rmse_after_pruning_is_summarised_where_there_is_one() -> None:
+    rows = [{"point_id": "p", "rmse_pruned_K": v} for v in (0.1, 0.2, 0.4)]
+    rows += [{"point_id": "p", "rmse_pruned_K": 1e3, "outcome": "diverged"}]
+    (row,) = summarise(make_runs(rows)).to_dict("records")
+    assert row["rmse_pruned_K_mean"] == pytest.approx(0.7 / 3)
+    assert np.isnan(row["rmse_pruned_J_mean"])
+
+
 def test_points_keep_the_order_of_the_plan() -> None:
     frame = summarise(make_runs([{"point_id": p} for p in "bbaac"]))
     assert list(frame["point_id"]) == ["b", "a", "c"]

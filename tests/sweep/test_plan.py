@@ -104,6 +104,7 @@ def test_values_are_flat_with_one_type_a_column():
     assert list(values) == ["task", "seed", *LEAVES]
     assert values["model.visible"] == 20
     assert values["learner.estep.damping"] == "0.5"
+    assert point_of(learner={"decimate": 0.5}).values()["learner.decimate"] == "0.5"
     assert point_of().values()["learner.estep.damping"] == "adaptive"
     assert {key for key, value in values.items() if value is None} == {"learner.noise"}
 
@@ -112,8 +113,19 @@ def test_values_are_flat_with_one_type_a_column():
 
 LEARNING = {
     f"learner.{key}"
-    for key in ("start", "step", "rate", "momentum", "tolerance", "hold", "max_iterations", "noise")
-}
+    for key in (
+        "start",
+        "step",
+        "rate",
+        "momentum",
+        "tolerance",
+        "hold",
+        "max_iterations",
+        "noise",
+        "l1",
+        "decimate",
+    )
+} | {"score.pruned"}
 ESTEP = {f"learner.estep.{key}" for key in ("tolerance", "damping", "max_iterations", "precision")}
 BP = {"learner.correlations", "learner.estep.precision"}
 GRADIENT = {"learner.rate", "learner.momentum"}
@@ -150,6 +162,12 @@ def test_unused_values_are_null_and_their_sections_hold_defaults(overrides, unus
         "learner.estep.precision": "float32",
         "learner.noise": 0.3,
     }
+    if "learner.estimator=gibbs" not in overrides:
+        others["learner.l1"] = 0.5
+    if "task=infer" not in overrides:
+        others["score.pruned"] = "true"
+        if not {"learner.estimator=gibbs", "learner.step=gradient"} & set(overrides):
+            others["learner.decimate"] = 0.5
     point = point_of(*overrides)
     assert point.point_id == point_id_of(point.values())
     assert {key for key, value in point.values().items() if value is None} == unused
@@ -333,6 +351,19 @@ def test_changing_any_value_that_matters_changes_the_id_and_no_other(flat, task,
 
 def test_task_and_score_change_the_id():
     assert len({point_id(), point_id("task=infer"), point_id("task=infer", "score.exact=true")}) == 3
+
+
+def test_what_makes_couplings_sparse_changes_the_id_where_it_is_on():
+    on = [
+        "learner.l1=1",
+        "learner.l1=2",
+        "learner.decimate=known",
+        "learner.decimate=0.5",
+        "score.pruned=true",
+    ]
+    assert len({point_id(), *(point_id(one) for one in on)}) == 6
+    for off in ("learner.l1=0", "learner.decimate=none", "score.pruned=false"):
+        assert point_id(off) == point_id()
 
 
 def test_ids_do_not_collide_over_realizations_and_points():

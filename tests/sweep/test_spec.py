@@ -103,6 +103,8 @@ def test_what_a_file_says_is_what_the_spec_holds():
         "hold": 10,
         "max_iterations": 1000,
         "noise": 0.1,
+        "l1": 0.0,
+        "decimate": "none",
         "estep": {"tolerance": 1e-12, "damping": 0.25, "max_iterations": 64, "precision": "float64"},
     }
     assert spec.score.exact is True
@@ -127,6 +129,8 @@ def test_defaults():
         "hold": 3,
         "max_iterations": 300,
         "noise": 0.1,
+        "l1": 0.0,
+        "decimate": "none",
         "estep": {"tolerance": 1e-9, "damping": "adaptive", "max_iterations": 200, "precision": "float64"},
     }
     assert (spec.description, spec.task, spec.realizations, spec.axes) == ("", "learn", 1, ())
@@ -444,7 +448,10 @@ def test_after_an_axis_is_overridden_the_others_keep_their_lines(tmp_path):
 def test_what_is_written_says_every_default(tmp_path):
     written = yaml.safe_load(dump_spec(parse_spec(BASE)))
     assert written["learner"]["estep"]["max_iterations"] == 200
-    assert set(written) == {"name", "task", "seed", "realizations", "model", "data", "learner", "resources"}
+    assert set(written) == {
+        *("name", "task", "seed", "realizations", "model", "data", "learner", "score", "resources")
+    }
+    assert written["score"] == {"pruned": False}
 
 
 def test_an_axis_is_written_in_the_form_it_had():

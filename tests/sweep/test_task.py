@@ -7,6 +7,7 @@ from kising import bond_scales, draw_couplings, fit, infer, simulate
 from kising.estimators.exact import MAX_HIDDEN
 from kising.estimators.inference import AUTO_EXACT_HIDDEN, CORRELATIONS, ESTIMATORS, PRECISIONS
 from kising.learning.checkpoint import load
+from kising.learning.scores import pruned, rmse
 from kising.learning.starts import STARTS
 from kising.learning.steps import STEPS
 from kising.sweep import sections
@@ -65,6 +66,24 @@ def test_learn_is_fit_on_what_the_seeds_say() -> None:
     assert row["baseline_rmse"] == pytest.approx(np.sqrt(0.8))
     assert row["model.visible"] == 6
     assert set(row) <= {column.name for column in COLUMNS}
+
+
+@pytest.mark.parametrize(("said", "meant"), [("known", 0.8), (0.5, 0.5), ("none", None)])
+def test_what_makes_couplings_sparse_reaches_the_learner(said: str | float, meant: float | None) -> None:
+    learner = {"estimator": "exact", "max_iterations": 40, "decimate": said, "l1": 0 if meant else 1.5}
+    (run,) = runs(learner=learner, score={"pruned": True}, realizations=1)
+    row = execute(run, 1, None)
+    truth = draw_couplings(6, 2, strength=1.2, connectivity=0.8, seed=run.network_seed)
+    scales = bond_scales(6, 2, strength=1.2, connectivity=0.8)
+    result = fit(
+        simulate(truth, 400, seed=run.data_seed).visible, 2, estimator="exact", start="signs", truth=truth,
+        scales=scales, seed=run.start_seed, max_iterations=40, decimate=meant, l1=0.0 if meant else 1.5,
+    )  # fmt: skip
+    assert {x: row[f"rmse_{x}"] for x in "JKL"} == result.rmse
+    after = rmse(pruned(result.couplings, 0.8), truth, scales)
+    assert {x: row[f"rmse_pruned_{x}"] for x in "JKL"} == after
+    assert row["rmse_pruned_J"] != row["rmse_J"]
+    assert row["learner.decimate"] == str(said)
 
 
 def test_random_start_is_scored_after_matching_hidden_units() -> None:
