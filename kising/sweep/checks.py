@@ -10,7 +10,16 @@ from kising.sweep.axes import MAX_POINTS, Axes
 from kising.sweep.documents import Document, Problem, path_of, said_at
 from kising.sweep.kept import LARGEST_KEPT, bytes_a_run
 from kising.sweep.messages import listing, show
-from kising.sweep.sections import DEFAULTS, EXACT_MAX_HIDDEN, LEAVES, SCORES, Keep, kind_of, unused_keys
+from kising.sweep.sections import (
+    AUTO_EXACT_HIDDEN,
+    DEFAULTS,
+    EXACT_MAX_HIDDEN,
+    LEAVES,
+    SCORES,
+    Keep,
+    kind_of,
+    unused_keys,
+)
 from kising.sweep.values import Kind, RefusedError, Scalar
 
 MAX_RUNS = 10**7
@@ -82,7 +91,7 @@ def _unfit_for_sparse(document: Document, axes: Axes, task: str | None) -> Itera
     if task != "learn":
         return
     found: dict[tuple[str, str], None] = {}
-    for values in _combinations(document, axes, (ESTIMATOR, STEP, L1, DECIMATE)):
+    for values in _combinations(document, axes, (ESTIMATOR, HIDDEN, STEP, L1, DECIMATE)):
         l1, decimate = values[L1], values[DECIMATE]
         penalised, decimated = isinstance(l1, float) and l1 > 0, decimate not in (None, "none")
         if penalised and decimated:
@@ -91,9 +100,12 @@ def _unfit_for_sparse(document: Document, axes: Axes, task: str | None) -> Itera
             )
         if decimated and values[STEP] == "gradient":
             found[DECIMATE, "goes with learner.step: scaled alone, not with gradient"] = None
+        hidden = values[HIDDEN]
+        by_auto = values[ESTIMATOR] == "auto" and isinstance(hidden, int) and hidden > AUTO_EXACT_HIDDEN
+        why = f", which auto is for more than {AUTO_EXACT_HIDDEN} hidden spins" if by_auto else ""
         for key, on in ((L1, penalised), (DECIMATE, decimated)):
-            if on and values[ESTIMATOR] == "gibbs":
-                found[key, "does not go with estimator gibbs; take bp or exact"] = None
+            if on and (by_auto or values[ESTIMATOR] == "gibbs"):
+                found[key, f"does not go with estimator gibbs{why}; take bp or exact"] = None
     for key, message in found:
         yield document.problem(axes.named.get(key, path_of(key)), message)
 
