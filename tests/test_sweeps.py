@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from browsers import BROWSER, look
 
 from kising import run_sweep
 from kising.report.build import build
@@ -75,3 +76,13 @@ def test_a_quick_preset_runs_and_is_reported(path: Path, tmp_path: Path) -> None
     wanted_here = wanted.get(path.stem, {path.stem.removeprefix("fig").upper()})
     assert wanted_here <= figures
     assert report.document["figures"]
+    if BROWSER is not None:
+        for width in (360, 1280):
+            seen = look(report.page, width, tmp_path)
+            assert (
+                seen["images"]
+                == seen["drawn"]
+                == sum(len(one["panels"]) for one in report.document["figures"])
+            )
+            assert seen["widest"] <= width
+            assert (seen["overflow"], seen["small"]) == (0, 0)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from browsers import BROWSER, look
 
 from kising import run_sweep
 from kising.report.build import build
@@ -25,7 +24,6 @@ SWEEP = {
     "axes": {"data.length": [200, 800]},
     "keep": {"couplings": True, "trace": True},
 }
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="module")
@@ -82,41 +80,11 @@ def test_the_document_is_json_without_nan_and_the_same_every_time(built) -> None
     assert {path.name: path.read_bytes() for path in again.page.parent.iterdir()} == before
 
 
-PROBE = """<!doctype html><meta charset="utf-8"><body>
-<iframe id="f" width="{width}" height="800" srcdoc="{page}"></iframe>
-<script>
-const frame = document.getElementById("f");
-frame.onload = () => {{
-  const inner = frame.contentDocument, images = [...inner.images];
-  const small = [...inner.querySelectorAll("p, td, th, dd")].filter(
-    one => parseFloat(frame.contentWindow.getComputedStyle(one).fontSize) < 12).length;
-  document.title = JSON.stringify({{
-    images: images.length,
-    drawn: images.filter(one => one.complete && one.naturalWidth > 0).length,
-    widest: Math.max(...images.map(one => one.getBoundingClientRect().right)),
-    narrowest: Math.min(...images.map(one => one.getBoundingClientRect().width)),
-    overflow: inner.documentElement.scrollWidth - inner.documentElement.clientWidth,
-    small: small,
-    cards: frame.contentWindow.getComputedStyle(inner.querySelector(".claims tr")).display,
-  }});
-}};
-</script>"""
-
-
 @pytest.mark.browser
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed: the page is not looked at")
 @pytest.mark.parametrize(("width", "cards"), [(360, "block"), (1280, "table-row")])
 def test_a_browser_shows_all_of_it(built, tmp_path: Path, width: int, cards: str) -> None:
-    probe = tmp_path / "probe.html"
-    probe.write_text(PROBE.format(width=width, page=html.escape(built.page.read_text())))
-    answer = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
-         f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,900", "--virtual-time-budget=20000",
-         "--dump-dom", probe.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert "CONSOLE" not in answer.stderr
-    seen = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", answer.stdout)[1]))
+    seen = look(built.page, width, tmp_path)
     assert seen["images"] == seen["drawn"] == 7
     assert seen["widest"] <= width
     assert seen["narrowest"] >= 280

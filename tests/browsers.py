@@ -1,0 +1,56 @@
+"""A page as a headless Chromium shows it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+PROBE = """<!doctype html><meta charset="utf-8"><body>
+<iframe id="f" width="{width}" height="800" srcdoc="{page}"></iframe>
+<script>
+const frame = document.getElementById("f");
+frame.onload = () => {{
+  const inner = frame.contentDocument, images = [...inner.images];
+  const small = [...inner.querySelectorAll("p, td, th, dd")].filter(
+    one => parseFloat(frame.contentWindow.getComputedStyle(one).fontSize) < 12).length;
+  document.title = JSON.stringify({{
+    images: images.length,
+    drawn: images.filter(one => one.complete && one.naturalWidth > 0).length,
+    widest: Math.max(...images.map(one => one.getBoundingClientRect().right)),
+    narrowest: Math.min(...images.map(one => one.getBoundingClientRect().width)),
+    overflow: inner.documentElement.scrollWidth - inner.documentElement.clientWidth,
+    small: small,
+    cards: frame.contentWindow.getComputedStyle(inner.querySelector(".claims tr")).display,
+  }});
+}};
+</script>"""
+
+
+def look(page: Path, width: int, place: Path) -> dict[str, Any]:
+    """What a browser window of this width shows of a page; no message on its console is allowed.
+
+    images and drawn: how many there are, and how many of them could be shown; widest and narrowest: the rightmost edge
+    and the smallest width of any, in pixels; overflow: by how many the page is wider than the window; small: texts
+    below 12 pixels; cards: how a row of the claims is laid out.
+    """
+    probe = place / "probe.html"
+    probe.write_text(PROBE.format(width=width, page=html.escape(page.read_text())))
+    assert BROWSER is not None
+    answer = subprocess.run(
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
+         f"--user-data-dir={place / 'profile'}", "--window-size=1400,900", "--virtual-time-budget=20000",
+         "--dump-dom", probe.as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "CONSOLE" not in answer.stderr
+    title = re.search(r"<title>(.*?)</title>", answer.stdout)
+    assert title is not None
+    seen: dict[str, Any] = json.loads(html.unescape(title[1]))
+    return seen
