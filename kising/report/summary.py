@@ -60,7 +60,9 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
     fixed = [name for name in AXES if name != "data.length"]
     rows = []
     learned = runs[(runs["task"] == "learn") & (runs["model.strength"] > 0)]
-    for values, group in learned.groupby(fixed, sort=False, dropna=False):
+    # Null is no value of its own: rows from before a key was there are of the same sweep as those since.
+    telling = [name for name in fixed if learned[name].nunique() > 1]
+    for _, group in learned.groupby(telling, sort=False, dropna=False) if telling else [((), learned)]:
         if group["data.length"].nunique() < 2:
             continue
         kept = group[(group["status"] == "done") & (group["outcome"] != "diverged")]
@@ -69,7 +71,7 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
             slope, low, high, count = _slope(usable, f"rmse_{block}")
             lengths = usable["data.length"]
             rows.append(
-                dict(zip(fixed, values, strict=True))
+                {name: _known(group[name]) for name in fixed}
                 | {"block": block, "slope": slope, "slope_low": low, "slope_high": high}
                 | {"points": lengths.nunique(), "realizations": count}
                 | {"shortest": lengths.min(), "longest": lengths.max(), "left_out": len(group) - len(usable)}
@@ -108,6 +110,12 @@ def fraction(flags: pd.Series) -> tuple[float, float, float]:
 
 def _fraction(name: str, flags: pd.Series) -> dict[str, float]:
     return dict(zip((name, f"{name}_low", f"{name}_high"), fraction(flags), strict=True))
+
+
+def _known(values: pd.Series) -> object:
+    """The one value that a column of a group has, besides null."""
+    known = values.dropna()
+    return known.iloc[0] if len(known) else values.iloc[0]
 
 
 def _spread(name: str, values: pd.Series) -> dict[str, float]:

@@ -40,6 +40,18 @@ def test_rmse_after_pruning_is_summarised_where_there_is_one() -> None:
     assert np.isnan(row["rmse_pruned_J_mean"])
 
 
+def test_rows_from_before_a_key_was_there_are_of_the_same_sweep() -> None:
+    rows = [
+        {"point_id": f"{t}", "data.length": t, "realization": r, "rmse_J": t**-0.5, "learner.l1": l1}
+        for r in range(2)
+        for t, l1 in ((1000, None), (10_000, 0.0))
+    ]
+    frame = scaling(make_runs(rows))
+    assert list(frame["block"]) == ["J", "K", "L"]
+    assert frame.loc[0, "slope"] == pytest.approx(-0.5)
+    assert frame.loc[0, "learner.l1"] == 0
+
+
 def test_points_keep_the_order_of_the_plan() -> None:
     frame = summarise(make_runs([{"point_id": p} for p in "bbaac"]))
     assert list(frame["point_id"]) == ["b", "a", "c"]
