@@ -181,11 +181,10 @@ def _weaker_needs_more(runs: pd.DataFrame) -> Iterator[Finding]:
                 _length_for_half(part[part["model.strength"] == g], f"converged_{block}")
                 for g in (weak, strong)
             ]
-            ratio = np.log10(needed[0].value) - np.log10(needed[1].value)
             measured = Measured(
-                ratio,
-                np.log10(needed[0].low) - np.log10(needed[1].high),
-                np.log10(needed[0].high) - np.log10(needed[1].low),
+                _decades(needed[1].value, needed[0].value),
+                _decades(needed[1].high, needed[0].low),
+                _decades(needed[1].low, needed[0].high),
             )
             verdict: Verdict = UNKNOWN
             if measured.low > 0:
@@ -209,6 +208,15 @@ def _length_for_half(runs: pd.DataFrame, column: str) -> Measured:
     rows = [(float(cast(float, x)), *fraction(part[column])) for x, part in runs.groupby("data.length")]
     first = [next((row[0] for row in rows if row[which] >= 0.5), np.inf) for which in (1, 3, 2)]
     return Measured(*first)
+
+
+def _decades(shorter: float, longer: float) -> float:
+    """From one length to another; NaN where neither is ever reached."""
+    return (
+        float("nan")
+        if np.isinf(shorter) and np.isinf(longer)
+        else float(np.log10(longer) - np.log10(shorter))
+    )
 
 
 def _span(needed: Measured) -> str:

@@ -75,6 +75,12 @@ def test_weaker_couplings_need_longer_recordings() -> None:
     assert {one.verdict for one in same} == {"not enough data"}
 
 
+def test_networks_of_which_none_converge_say_nothing_of_lengths() -> None:
+    never = [f for f in found(strengths({1.0: [0, 0, 0], 0.1: [0, 0, 0]}), "4") if "weaker" in f.claim]
+    assert {one.verdict for one in never} == {"not enough data"}
+    assert np.isnan(never[0].measured.value)
+
+
 def test_all_runs_converging_is_seen() -> None:
     claim = "never"
     some, every, few = (
