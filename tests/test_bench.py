@@ -6,6 +6,7 @@ import pytest
 from kising import draw_couplings, gradient, simulate
 from kising.bench import peers
 from kising.bench.measure import interleave
+from kising.bench.sampling import Swept, exponent, race
 from kising.estimators.inference import EStep
 
 
@@ -41,3 +42,19 @@ def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
     )
     assert "".join(calls) == "ababab"
     assert best == [3, 4]
+
+
+def test_the_race_gives_all_learners_the_same_recording() -> None:
+    found = {one.estimator: one for one in race(visible=6, hidden=1, connectivity=1.0, length=2000)}
+    assert set(found) == {"gibbs", "bp", "exact"}
+    # One hidden spin is a tree: belief propagation is exact there.
+    for name in ("rmse_J", "rmse_K", "rmse_L"):
+        exact = getattr(found["exact"], name)
+        assert getattr(found["bp"], name) == pytest.approx(exact, rel=1e-2)
+        assert getattr(found["gibbs"], name) == pytest.approx(exact, rel=0.2)
+    assert all(one.seconds > 0 for one in found.values())
+
+
+def test_the_exponent_of_growth_is_that_of_a_power() -> None:
+    swept = [Swept(visible=80, hidden=n, microseconds=3.0 * n**0.7) for n in (4, 8, 64)]
+    assert exponent(swept) == pytest.approx(0.7)

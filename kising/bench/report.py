@@ -16,6 +16,7 @@ from kising.bench.measure import (
     thread_scaling,
     timings,
 )
+from kising.bench.sampling import exponent, growth, race
 from kising.sweep.directory import atomic_write
 from kising.version import NUMERICS, __version__
 
@@ -46,6 +47,18 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
     )
     share = loop_share(length=100_000 if full else 20_000, iterations=5)
     yield f"EM beyond its E-step, (80, 8): {100 * share:.1f}% of the E-step"
+    swept = growth(rounds=rounds)
+    sizes = ", ".join(f"{one.hidden}: {one.microseconds:.1f}" for one in swept)
+    power = exponent(swept)
+    yield f"a sweep of gibbs with its gradient, {swept[0].visible} visible spins, µs a slice by hidden spins: {sizes}"
+    yield f"it grows as Nh^{power:.2f}"
+    raced = []
+    for one in race(visible=80, hidden=8, connectivity=0.1, length=10_000 if full else 5_000):
+        raced.append(one)
+        yield (
+            f"learning (80, 8), c = 0.1 by {one.estimator}: {one.seconds:.1f} s, {one.iterations} iterations, "
+            f"{one.outcome}, RMSE J {one.rmse_J:.3f} K {one.rmse_K:.3f} L {one.rmse_L:.3f}"
+        )
     record = {
         "version": __version__,
         "numerics": NUMERICS,
@@ -55,6 +68,9 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
         "first_call_seconds": first,
         "learning": asdict(learned),
         "em_loop_share": share,
+        "sweep": [asdict(one) for one in swept],
+        "sweep_exponent": power,
+        "race": [asdict(one) for one in raced],
     }
     atomic_write(path, json.dumps(record, indent=1).encode() + b"\n")
 
