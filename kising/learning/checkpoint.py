@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from kising.estimators.gibbs import Chains
 from kising.learning.em import TRACE_COLUMNS, EMState
+from kising.learning.metric import Anchor
 from kising.learning.sampled import Sampler
 from kising.learning.steps import History
 from kising.model import Couplings
@@ -52,21 +54,47 @@ def _of_sampler(sampler: Sampler | None) -> dict[str, Any]:
         "sampled_iterations": np.array(sampler.iterations),
         "batches": sampler.batches,
         "batch": np.array(sampler.batch),
+        **_of_anchor(sampler.anchor),
     }
+
+
+def _of_anchor(anchor: Anchor | None) -> dict[str, Any]:
+    if anchor is None:
+        return {}
+    return {
+        **{f"anchor_{name}": x for name, x in anchor.couplings._asdict().items()},
+        "anchor_chains": np.packbits(anchor.chains > 0),
+        "anchor_shape": np.array(anchor.chains.shape),
+        "anchor_rows": np.array(anchor.rows),
+    }
+
+
+def _anchor(found: Mapping[str, Any]) -> Anchor | None:
+    if "anchor_rows" not in found:
+        return None
+    couplings = Couplings(*(found[f"anchor_{name}"] for name in Couplings._fields))
+    return Anchor(
+        couplings, _spins(found["anchor_chains"], found["anchor_shape"]), bool(found["anchor_rows"])
+    )
+
+
+def _spins(packed: Any, shape: Any) -> Chains:
+    n_slices, hidden = (int(n) for n in shape)
+    bits = np.unpackbits(packed, count=n_slices * hidden).reshape(n_slices, hidden)
+    return np.where(bits > 0, 1, -1).astype(np.int8)
 
 
 def _sampler(found: Mapping[str, Any]) -> Sampler | None:
     if "key" not in found:
         return None
-    n_slices, hidden = (int(n) for n in found["chains_shape"])
-    bits = np.unpackbits(found["chains"], count=n_slices * hidden).reshape(n_slices, hidden)
     return Sampler(
         key=np.uint64(found["key"]),
-        chains=np.where(bits > 0, 1, -1).astype(np.int8),
+        chains=_spins(found["chains"], found["chains_shape"]),
         averages=bool(found["averages"]),
         iterations=int(found["sampled_iterations"]),
         batches=found["batches"],
         batch=int(found["batch"]),
+        anchor=_anchor(found),
     )
 
 

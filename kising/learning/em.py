@@ -19,14 +19,16 @@ from typing import NamedTuple
 import numpy as np
 
 from kising.estimators.inference import EStep, Gradient, checked_gradient, sampled_gradient
+from kising.learning.metric import complete_errors, metric_step
 from kising.learning.sampled import (
     Sampler,
     arrive,
     begin_sampling,
     gain,
     mean,
+    measured,
+    metric_in,
     monte_carlo_error,
-    statistical_error,
 )
 from kising.learning.scores import BLOCKS, align, nominal_scales, rmse
 from kising.learning.sparse import (
@@ -216,8 +218,10 @@ def advance(state: EMState, problem: Problem, learning: Learning, *, threads: in
         iteration=state.iteration,
         threads=threads,
     )
-    state = replace(state, sampler=sampler._replace(chains=chains))
-    return move(state, gradient, problem, learning)
+    sampler = measured(
+        sampler._replace(chains=chains), state.couplings, problem.visible, iteration=state.iteration
+    )
+    return move(replace(state, sampler=sampler), gradient, problem, learning)
 
 
 def move(state: EMState, gradient: Gradient, problem: Problem, learning: Learning) -> EMState:
@@ -229,8 +233,7 @@ def move(state: EMState, gradient: Gradient, problem: Problem, learning: Learnin
         sizes = tuple(
             float(np.sqrt(np.mean(dx**2)) / sd) for dx, sd in zip(step, problem.scales, strict=True)
         )
-    statistical = _statistical(state, gradient, problem)
-    noise = _noise_shares(state, statistical, problem)
+    noise = _noise_shares(state, problem)
     settled = [size < learning.tolerance for size in sizes]
     if state.sampler is not None:
         settled = [share < learning.noise for share in noise]
@@ -246,9 +249,7 @@ def move(state: EMState, gradient: Gradient, problem: Problem, learning: Learnin
     if state.iteration >= learning.max_iterations:
         return replace(state, outcome="stalled")
     if state.sampler is not None:
-        return _wander(
-            state, step, statistical, problem.scales, longest_approach=max(1, learning.max_iterations // 2)
-        )
+        return _wander(state, step, problem, longest_approach=max(1, learning.max_iterations // 2))
     if learning.step == "scaled":
         past = state.history if learning.decimate is None else narrowed(couplings, step, state.history)
         moved, history = accelerate(couplings, step, past, problem.scales, patience=learning.patience)
@@ -270,9 +271,9 @@ def _penalty(gradient: Gradient, problem: Problem, learning: Learning) -> Coupli
 
 
 def _step(state: EMState, gradient: Gradient, problem: Problem, learning: Learning) -> Couplings:
-    """The scale-free step, penalised or decimated where that is asked for; of a sampler, the one that cannot
-    overshoot.
-    """
+    """The scale-free step, penalised or decimated where that is asked for; of a sampler, that of its metric."""
+    if state.sampler is not None:
+        return metric_step(metric_in(state.sampler), gradient)
     if learning.l1 > 0:
         return penalised_step(
             state.couplings, gradient, problem.products, _penalty(gradient, problem, learning)
@@ -280,52 +281,34 @@ def _step(state: EMState, gradient: Gradient, problem: Problem, learning: Learni
     if learning.decimate is not None:
         share = share_kept(learning.decimate, state.iteration)
         return decimated_step(state.couplings, gradient, problem.products, share)
-    if state.sampler is not None:
-        gradient = gradient._replace(
-            freedom_visible=0.5 + 0.5 * gradient.freedom_visible,
-            freedom_hidden=0.5 + 0.5 * gradient.freedom_hidden,
-        )
     return scaled_step(gradient, problem.products)
 
 
-def _wander(
-    state: EMState,
-    step: Couplings,
-    statistical: tuple[float, ...],
-    scales: BondScales,
-    *,
-    longest_approach: int,
-) -> EMState:
+def _wander(state: EMState, step: Couplings, problem: Problem, *, longest_approach: int) -> EMState:
     """The step of a learner whose gradient is noisy."""
     sampler = state.sampler
     assert sampler is not None
     share = gain(sampler)
-    couplings = within_reach(state.couplings, Couplings(*(share * x for x in step)), scales)
+    couplings = within_reach(state.couplings, Couplings(*(share * x for x in step)), problem.scales)
     sampler = arrive(
         sampler,
-        flatten(couplings, scales),
+        flatten(couplings, problem.scales),
         blocks_of(couplings),
-        statistical,
+        flatten(complete_errors(metric_in(sampler), len(problem.visible) - 2), problem.scales),
         longest_approach=longest_approach,
     )
     return replace(state, couplings=couplings, sampler=sampler)
 
 
-def _statistical(state: EMState, gradient: Gradient, problem: Problem) -> tuple[float, ...]:
-    """Of J, K, L: the statistical error in the root mean square, in units of the bond scale; for samplers."""
-    if state.sampler is None or not _finite(gradient):
-        return tuple(np.nan for _ in BLOCKS)
-    errors = statistical_error(gradient, problem.products, len(problem.visible) - 2)
-    return tuple(float(np.sqrt(np.mean(x**2)) / sd) for x, sd in zip(errors, problem.scales, strict=True))
-
-
-def _noise_shares(state: EMState, statistical: tuple[float, ...], problem: Problem) -> tuple[float, ...]:
-    """Of J, K, L: the Monte-Carlo error as a share of the statistical one, each a root mean square."""
+def _noise_shares(state: EMState, problem: Problem) -> tuple[float, ...]:
+    """Of J, K, L: the Monte-Carlo error as a share of the statistical one, in the root mean square."""
     errors = noise_of(state, problem)
-    if errors is None:
+    if errors is None or state.sampler is None:
         return tuple(np.nan for _ in BLOCKS)
-    parts = zip(errors, problem.scales, statistical, strict=True)
-    return tuple(float(np.sqrt(np.mean(x**2)) / (sd * all_of_it)) for x, sd, all_of_it in parts)
+    statistical = complete_errors(metric_in(state.sampler), len(problem.visible) - 2)
+    return tuple(
+        float(np.sqrt(np.mean((x / error) ** 2))) for x, error in zip(errors, statistical, strict=True)
+    )
 
 
 def _finite(gradient: Gradient) -> bool:

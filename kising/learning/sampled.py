@@ -4,28 +4,26 @@ Every iteration makes one sweep of all chains and one scale-free step. Three pha
 
     approach   full steps, until they lead nowhere: every STRETCH iterations the second half of all iterations so far
                is cut in two, and in no block may the two means differ by more, in the root mean square, than
-               NEAR statistical errors. At least LEAST_APPROACH iterations, at most half of those allowed: what
-               cannot be told from the data, such as a hidden spin without bonds, wanders for ever
+               NEAR of a coupling's statistical error. At least LEAST_APPROACH iterations, at most half of those
+               allowed: what cannot be told from the data, such as a hidden spin without bonds, wanders for ever
     average    steps shrink as k^-0.6, and the couplings reported are the mean over all iterations of this phase
-    end        the Monte-Carlo error of that mean, in the root mean square over a block, has been below `noise` times
-               its statistical error for `hold` iterations in a row
+    end        the Monte-Carlo error of that mean, as a share of each coupling's statistical error and in the root mean
+               square over a block, has been below `noise` for `hold` iterations in a row
 
 Means and scatter come from batches of iterations, whose length doubles as they fill up. Where the two halves of the
 averaging phase differ by more than the scatter explains, errors grow by as much, so that a mean that still drifts
-never passes for a settled one. The statistical error is that of complete data, the inverse of the information the
-scale-free step divides by: hidden spins can only make it larger, so the rule errs towards too many iterations.
+never passes for a settled one. Steps are measured by the complete-data information (`metric`), and the statistical
+error is that of complete data: hidden spins can only make it larger, so the rule errs towards too many iterations.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from kising.counter import key_of
 from kising.estimators.gibbs import Chains, first_chains
-from kising.estimators.inference import Gradient
-from kising.learning.steps import RIDGE, SMALLEST_FREEDOM, SpinProducts, complete_information
-from kising.model import Array, Couplings, Seed
+from kising.learning.metric import Anchor, Metric, anchored, is_due, metric_of
+from kising.model import Array, Couplings, Seed, Spins
 
 STRETCH = 20
 LEAST_APPROACH = 60
@@ -51,6 +49,10 @@ class Sampler(NamedTuple):
     """sums of the couplings over batches of iterations, in units of the bond scale, (k, n)"""
     batch: int
     """iterations a batch"""
+    anchor: Anchor | None = None
+    """what steps are measured by, ..."""
+    metric: Metric | None = None
+    """... and made of it, unless the state was just read: the one part that is not saved"""
 
 
 def begin_sampling(n_slices: int, hidden: int, n_couplings: int, seed: Seed) -> Sampler:
@@ -59,6 +61,20 @@ def begin_sampling(n_slices: int, hidden: int, n_couplings: int, seed: Seed) -> 
     return Sampler(
         key, first_chains(n_slices, hidden, key), False, 0, np.empty((0, n_couplings)), FIRST_BATCH
     )
+
+
+def measured(sampler: Sampler, couplings: Couplings, visible: Spins, *, iteration: int) -> Sampler:
+    """The sampler with the metric of this iteration."""
+    anchor, metric = sampler.anchor, sampler.metric
+    if anchor is None or is_due(iteration):
+        anchor, metric = anchored(couplings, sampler.chains, iteration), None
+    return sampler._replace(anchor=anchor, metric=metric or metric_of(anchor, visible))
+
+
+def metric_in(sampler: Sampler) -> Metric:
+    """The metric of a sampler that was measured."""
+    assert sampler.metric is not None
+    return sampler.metric
 
 
 def gain(sampler: Sampler) -> float:
@@ -70,12 +86,12 @@ def arrive(
     sampler: Sampler,
     couplings: Array,
     blocks: list[slice],
-    statistical: tuple[float, ...],
+    statistical: Array,
     *,
     longest_approach: int,
 ) -> Sampler:
-    """Take in where a step has led. J, K and L are the `blocks` of the vector, each with its statistical error; all
-    in units of the bond scale.
+    """Take in where a step has led. J, K and L are the `blocks` of the vector; it and its statistical errors are in
+    units of the bond scale.
     """
     batches, size = sampler.batches, sampler.batch
     if sampler.iterations % size == 0:
@@ -90,16 +106,15 @@ def arrive(
     return sampler._replace(averages=True, iterations=0, batches=batches[:0], batch=FIRST_BATCH)
 
 
-def _near(sampler: Sampler, blocks: list[slice], statistical: tuple[float, ...]) -> bool:
+def _near(sampler: Sampler, blocks: list[slice], statistical: Array) -> bool:
     """Whether full steps have come to where they lead."""
     n = sampler.iterations
     if n < LEAST_APPROACH or n % STRETCH:
         return False
     means = _whole_batches(sampler)
     first, second = np.array_split(means[len(means) // 2 :], 2)
-    way = np.mean(first, axis=0) - np.mean(second, axis=0)
-    lengths = [float(np.sqrt(np.mean(way[part] ** 2))) for part in blocks]
-    return all(x < NEAR * error for x, error in zip(lengths, statistical, strict=True))
+    way = (np.mean(first, axis=0) - np.mean(second, axis=0)) / statistical
+    return all(np.sqrt(np.mean(way[part] ** 2)) < NEAR for part in blocks)
 
 
 def _whole_batches(sampler: Sampler) -> Array:
@@ -136,18 +151,3 @@ def monte_carlo_error(sampler: Sampler, blocks: list[slice]) -> Array | None:
     for part, drift in zip(blocks, _drift(means, blocks), strict=True):
         error[part] *= np.sqrt(max(1.0, drift))
     return error
-
-
-def statistical_error(gradient: Gradient, products: SpinProducts, n_slices: int) -> Couplings:
-    """The standard error that couplings would have if the hidden spins were seen."""
-    nv = products.now.shape[0]
-    JK = _errors(complete_information(gradient, products), gradient.freedom_visible, n_slices)
-    L = _errors(products.before, gradient.freedom_hidden, n_slices)
-    return Couplings(JK[:, :nv], JK[:, nv:], L)
-
-
-def _errors(C: Array, freedom: Array, n_slices: int) -> Array:
-    inverse = cho_solve(cho_factor(C + RIDGE * np.eye(len(C))), np.eye(len(C)))
-    rows = np.maximum(freedom, SMALLEST_FREEDOM) * n_slices
-    errors: Array = np.sqrt(np.diag(inverse)[None, :] / rows[:, None])
-    return errors

@@ -14,6 +14,8 @@ from scipy.optimize import linear_sum_assignment
 from kising.model import Array, BondScales, Couplings, bond_scales
 
 BLOCKS = ("J", "K", "L")
+# Of a normal law, 95% lie within so many standard errors.
+HALF_WIDTH = 1.96
 
 
 def rmse(estimate: Couplings, truth: Couplings, scales: BondScales) -> dict[str, float]:
@@ -41,6 +43,22 @@ def _pruned(block: Array, connectivity: float) -> Array:
         if chosen.size:
             result[chosen] = block[chosen].mean()
     return result
+
+
+def coverage(
+    estimate: Couplings, errors: Couplings, truth: Couplings, scales: BondScales
+) -> dict[str, float | None]:
+    """Of J, K and L: the root mean square standard error in units of the bond scale, error_X, and the fraction of true
+    couplings within 95% intervals, covered_X; None where no coupling has a finite error.
+    """
+    found: dict[str, float | None] = {}
+    for name, x, error, true, sd in zip(BLOCKS, estimate, errors, truth, scales, strict=True):
+        known = np.isfinite(error)
+        some = bool(known.any())
+        inside = np.abs(x - true)[known] < HALF_WIDTH * error[known]
+        found[f"error_{name}"] = float(np.sqrt(np.mean(error[known] ** 2)) / sd) if some else None
+        found[f"covered_{name}"] = float(np.mean(inside)) if some else None
+    return found
 
 
 def baseline(connectivity: float) -> float:

@@ -14,7 +14,7 @@ from kising.report.curves import curves
 from kising.report.examples import scatters, traces
 from kising.report.page import page
 from kising.report.plates import Plate, write
-from kising.report.summary import AXES, BLOCKS
+from kising.report.summary import AXES, BLOCKS, ERRORS
 from kising.report.tables import Frames
 from kising.report.verdicts import Finding
 from kising.report.views import varied
@@ -113,6 +113,7 @@ def _points(summary: pd.DataFrame) -> pd.DataFrame:
     measures = ["runs", "failed", "diverged", *(f"converged_{x}" for x in BLOCKS)]
     measures += [f"rmse_{x}_{what}" for x in BLOCKS for what in ("mean", "sd")]
     measures += [f"rmse_pruned_{x}_mean" for x in BLOCKS]
+    measures += ERRORS
     measures += [
         "iterations",
         "bp_converged",

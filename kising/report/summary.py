@@ -15,6 +15,7 @@ from kising.sweep.schema import PARAMETERS
 BLOCKS = ("J", "K", "L")
 CONFIDENCE = 0.95
 AXES = [column.name for column in PARAMETERS]
+ERRORS = tuple(f"{what}_{x}" for what in ("error", "covered") for x in BLOCKS)
 MEASURES = ("bp_converged", "corrected", "log_likelihood", "hidden_overlap", "rmse_m", "rmse_mu", "rmse_pair")
 
 
@@ -23,8 +24,8 @@ def summarise(runs: pd.DataFrame) -> pd.DataFrame:
 
     runs, failed, diverged: counts. converged_X: fraction of the done runs whose block X had settled,
     converged_X_low and _high its Wilson interval at 95%. rmse_X_mean, _sd, _sem: over done runs that did not
-    diverge; rmse_pruned_X likewise, after pruning, where that was asked for. The other columns are means over
-    done runs.
+    diverge; rmse_pruned_X likewise, after pruning, and error_X and covered_X, where these were asked for. The
+    other columns are means over done runs.
     """
     rows = []
     for point_id, group in runs.groupby("point_id", sort=False):
@@ -40,6 +41,7 @@ def summarise(runs: pd.DataFrame) -> pd.DataFrame:
             row |= _spread(f"rmse_{block}", kept[f"rmse_{block}"])
         for block in BLOCKS:
             row |= _spread(f"rmse_pruned_{block}", kept[f"rmse_pruned_{block}"])
+        row |= {name: _mean(kept[name]) for name in ERRORS}
         row["iterations"] = _mean(done["iterations"])
         row |= {name: _mean(done[name]) for name in MEASURES}
         row["seconds"] = _mean(done["seconds"])

@@ -13,6 +13,7 @@ from kising.sweep.messages import listing, show
 from kising.sweep.sections import (
     AUTO_EXACT_HIDDEN,
     DEFAULTS,
+    ERRORS_MOST_COUPLINGS,
     EXACT_MAX_HIDDEN,
     LEAVES,
     SCORES,
@@ -29,6 +30,7 @@ MAX_NAMED = 5
 VISIBLE, ITERATIONS = "model.visible", "learner.max_iterations"
 L1, DECIMATE = "learner.l1", "learner.decimate"
 ESTIMATOR, STEP, HIDDEN, EXACT = "learner.estimator", "learner.step", "model.hidden", "score.exact"
+ERRORS = "score.errors"
 
 
 def check_combinations(document: Document, axes: Axes, *, task: Kind, realizations: Kind) -> list[Problem]:
@@ -37,6 +39,8 @@ def check_combinations(document: Document, axes: Axes, *, task: Kind, realizatio
     return [
         *_scores_of_the_other_task(document, axes, known_task),
         *_unfit_for_sparse(document, axes, known_task),
+        *_unfit_for_errors(document, axes, known_task),
+        *_sampled_by_gradient(document, axes, known_task),
         *_too_large_for_exact(document, axes),
         *_idle_axes(document, axes, known_task),
         *_keeping(document, axes, known_task, _settled(document, "realizations", realizations, 1)),
@@ -100,14 +104,54 @@ def _unfit_for_sparse(document: Document, axes: Axes, task: str | None) -> Itera
             )
         if decimated and values[STEP] == "gradient":
             found[DECIMATE, "goes with learner.step: scaled alone, not with gradient"] = None
-        hidden = values[HIDDEN]
-        by_auto = values[ESTIMATOR] == "auto" and isinstance(hidden, int) and hidden > AUTO_EXACT_HIDDEN
-        why = f", which auto is for more than {AUTO_EXACT_HIDDEN} hidden spins" if by_auto else ""
+        why = _samples(values)
         for key, on in ((L1, penalised), (DECIMATE, decimated)):
-            if on and (by_auto or values[ESTIMATOR] == "gibbs"):
+            if on and why is not None:
                 found[key, f"does not go with estimator gibbs{why}; take bp or exact"] = None
     for key, message in found:
         yield document.problem(axes.named.get(key, path_of(key)), message)
+
+
+def _unfit_for_errors(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
+    """Yield where score.errors cannot be had: of a penalised fit, or of too large a network."""
+    if task != "learn":
+        return
+    found: dict[str, None] = {}
+    for values in _combinations(document, axes, (ERRORS, VISIBLE, HIDDEN, L1, DECIMATE)):
+        nv, nh = values[VISIBLE], values[HIDDEN]
+        if values[ERRORS] is not True:
+            continue
+        if values[L1] not in (None, 0) or values[DECIMATE] not in (None, "none"):
+            found["are those of maximum likelihood; leave out learner.l1 and learner.decimate, or errors"] = (
+                None
+            )
+        if isinstance(nv, int) and isinstance(nh, int) and nv * (nv + 2 * nh) > ERRORS_MOST_COUPLINGS:
+            found[
+                f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins has "
+                f"{nv * (nv + 2 * nh)}; allowed: up to {ERRORS_MOST_COUPLINGS}"
+            ] = None
+    for message in itertools.islice(found, MAX_NAMED):
+        yield document.problem(axes.named.get(ERRORS, path_of(ERRORS)), message)
+
+
+def _sampled_by_gradient(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
+    """Yield where samples would be learned from by plain gradient ascent, which has no end with them."""
+    if task != "learn":
+        return
+    for values in _combinations(document, axes, (ESTIMATOR, HIDDEN, STEP)):
+        why = _samples(values)
+        if why is not None and values[STEP] == "gradient":
+            message = f"gradient does not go with estimator gibbs{why}; say scaled, or take another estimator"
+            yield document.problem(axes.named.get(STEP, path_of(STEP)), message)
+            return
+
+
+def _samples(values: Mapping[str, Scalar | None]) -> str | None:
+    """Return None where the estimator does not sample, else what to add to the name of gibbs: why it is that one."""
+    hidden = values[HIDDEN]
+    if values[ESTIMATOR] == "auto" and isinstance(hidden, int) and hidden > AUTO_EXACT_HIDDEN:
+        return f", which auto is for more than {AUTO_EXACT_HIDDEN} hidden spins"
+    return "" if values[ESTIMATOR] == "gibbs" else None
 
 
 def _too_large_for_exact(document: Document, axes: Axes) -> Iterator[Problem]:

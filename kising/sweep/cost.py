@@ -115,6 +115,8 @@ def kind_of(point: Point) -> Kind:
         words += [learner.start, learner.step]
     elif point.score.exact:
         words.append("against-exact")
+    if point.score.errors:
+        words.append("errors")
     return " ".join(words)
 
 
@@ -153,7 +155,12 @@ def operations(point: Point, iterations: float) -> float:
         sweeps, draws = (220, 256) if point.task == "infer" else (60, 64)
         once = sweeps * estep + draws * nv * (10 + 0.3 * nh)
     slices = once + judge if point.task == "infer" else iterations * estep + once
-    return RUN_OVERHEAD + point.data.length * (simulation + slices)
+    errors = 0.0
+    if point.score.errors:
+        couplings = nv * (nv + 2 * nh)
+        slices += 90 * 1.5 * nv * (nh + 4) + 0.02 * couplings**2
+        errors = 0.04 * couplings**3
+    return RUN_OVERHEAD + errors + point.data.length * (simulation + slices)
 
 
 def memory(point: Point, threads: int) -> int:
@@ -164,7 +171,8 @@ def memory(point: Point, threads: int) -> int:
     if point.task == "infer" and point.score.exact:
         columns += 2 * nv * nh
     history = 12 * 8 * (nv * nv + 2 * nv * nh)
-    return WORKER_BYTES + spins + threads * columns * BLOCK_BYTES + history
+    matrices = 8 * 5 * (nv * (nv + 2 * nh)) ** 2 if point.score.errors else 0
+    return WORKER_BYTES + spins + threads * columns * BLOCK_BYTES + history + matrices
 
 
 def cache_file() -> Path:

@@ -55,6 +55,7 @@ PARAMETERS: Final = (
     Column("learner.estep.precision", "string"),
     Column("score.exact", "bool"),
     Column("score.pruned", "bool"),
+    Column("score.errors", "bool"),
 )
 """What defines a point: the keys of `Point.values()`."""
 
@@ -79,6 +80,14 @@ COLUMNS: Final = (
     Column("rmse_pruned_J", "float"),
     Column("rmse_pruned_K", "float"),
     Column("rmse_pruned_L", "float"),
+    # Where score.errors asks for them: the root mean square standard error in bond scales, which is the RMSE to expect,
+    # and the fraction of true couplings within 1.96 of them; couplings that the data do not determine are left out.
+    Column("error_J", "float"),
+    Column("error_K", "float"),
+    Column("error_L", "float"),
+    Column("covered_J", "float"),
+    Column("covered_K", "float"),
+    Column("covered_L", "float"),
     Column("baseline_rmse", "float"),
     Column("iterations", "int"),
     Column("bp_converged", "float"),

@@ -21,6 +21,8 @@ Step = Literal["scaled", "gradient"]
 #: which is not imported here: it would load the compiler of the kernels. The same holds for what decides `auto`.
 EXACT_MAX_HIDDEN = 20
 AUTO_EXACT_HIDDEN = 8
+#: The same for the matrix that standard errors come from (kising.learning.information).
+ERRORS_MOST_COUPLINGS = 10_000
 
 _POSITIVE = Real("numbers > 0", lambda x: x > 0)
 #: A fixed fraction of the old message that is kept, or one that follows how the iteration goes.
@@ -85,11 +87,12 @@ class Learner(Section):
 
 class Score(Section):
     """What is compared besides: with task infer, averages with exact ones; with task learn, couplings with the truth
-    after those of a bond's size were told from zeros by the known connectivity.
+    after those of a bond's size were told from zeros by the known connectivity, and with their standard errors.
     """
 
     exact: Annotated[bool, Flag()] = False
     pruned: Annotated[bool, Flag()] = False
+    errors: Annotated[bool, Flag()] = False
 
 
 class Keep(Section):
@@ -152,17 +155,24 @@ DEFAULTS: Mapping[str, Any] = {key: default for key, _, default in _TABLE}
 #: Keys that sweep files did not have from the beginning. A point's id holds them only where they are not at their
 #: defaults, so that points written down before keep their ids, and their results.
 ADDED_LATER = frozenset(
-    {"learner.estep.precision", "learner.noise", "learner.l1", "learner.decimate", "score.pruned"}
+    {
+        "learner.estep.precision",
+        "learner.noise",
+        "learner.l1",
+        "learner.decimate",
+        "score.pruned",
+        "score.errors",
+    }
 )
 
 #: The task that each score is for.
-SCORES: Mapping[str, str] = {"score.exact": "infer", "score.pruned": "learn"}
+SCORES: Mapping[str, str] = {"score.exact": "infer", "score.pruned": "learn", "score.errors": "learn"}
 
 _GRADIENT_ONLY = ("learner.rate", "learner.momentum")
 _LEARNING_ONLY = (
     *("learner.start", "learner.step", *_GRADIENT_ONLY),
     *("learner.tolerance", "learner.hold", "learner.max_iterations", "learner.noise"),
-    *("learner.l1", "learner.decimate", "score.pruned"),
+    *("learner.l1", "learner.decimate", "score.pruned", "score.errors"),
 )
 _BP_ONLY = ("learner.correlations", "learner.estep.precision")
 _ESTEP = tuple(key for key in LEAVES if key.startswith("learner.estep."))

@@ -12,13 +12,16 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kising.estimators.assessment import assess
 from kising.estimators.gibbs import Sampling
 from kising.estimators.inference import EStep
 from kising.learning.checkpoint import CheckpointError, load, save
 from kising.learning.em import EMState, Learning, advance, begin, learned, pose, sampler_of
-from kising.learning.scores import BLOCKS, align, baseline, pruned, rmse
-from kising.learning.starts import PATIENCE, chain_seed, from_data, from_signs
+from kising.learning.information import errors_of
+from kising.learning.scores import BLOCKS, align, baseline, coverage, pruned, rmse
+from kising.learning.starts import PATIENCE, chain_seed, error_seed, from_data, from_signs
 from kising.model import BondScales, Couplings, Recording, bond_scales, draw_couplings, simulate
 from kising.sweep.executor import RunTimeout
 from kising.sweep.kept import pack
@@ -123,17 +126,21 @@ def _learn(
         deadline.check()
         yield partial(save, state)
     couplings = learned(state, problem)
+    errors = errors_of(state, problem, error_seed(run.start_seed)) if point.score.errors else None
+    deadline.check()
     if problem.aligned:
         matching = align(couplings, truth, scales)
         couplings = matching.apply(couplings)
+        errors = Couplings(*map(np.abs, matching.apply(errors))) if errors is not None else None
         start = matching.apply(start) if start is not None else None
     found = assess(couplings, recording, learning.estep, against_exact=False, threads=threads)
-    errors = rmse(couplings, truth, scales)
+    scores = rmse(couplings, truth, scales)
     return {
         "estimator": learning.estep.estimator,
         "outcome": state.outcome,
         **{f"converged_{x}": held >= learning.hold for x, held in zip(BLOCKS, state.held, strict=True)},
-        **{f"rmse_{x}": errors[x] for x in BLOCKS},
+        **{f"rmse_{x}": scores[x] for x in BLOCKS},
+        **(coverage(couplings, errors, truth, scales) if errors is not None else {}),
         **(_after_pruning(couplings, truth, point) if point.score.pruned else {}),
         "baseline_rmse": baseline(point.model.connectivity),
         "iterations": state.iteration,

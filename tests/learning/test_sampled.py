@@ -18,7 +18,7 @@ from kising.learning.sampled import (
 )
 
 BLOCKS = [slice(0, 300), slice(300, 400), slice(400, 500)]
-STATISTICAL = (1.0, 1.0, 1.0)
+STATISTICAL = np.ones(500)
 
 
 def feed(sampler: Sampler, values: np.ndarray, longest: int = 10**6) -> Sampler:

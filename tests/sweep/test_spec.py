@@ -451,7 +451,7 @@ def test_what_is_written_says_every_default(tmp_path):
     assert set(written) == {
         *("name", "task", "seed", "realizations", "model", "data", "learner", "score", "resources")
     }
-    assert written["score"] == {"pruned": False}
+    assert written["score"] == {"pruned": False, "errors": False}
 
 
 def test_an_axis_is_written_in_the_form_it_had():

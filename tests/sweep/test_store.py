@@ -263,7 +263,7 @@ class TestSchema:
         described = "\n".join(f"{c.name} {c.kind} {c.nullable}" for c in PART_COLUMNS)
         assert (SCHEMA_VERSION, hashlib.sha256(described.encode()).hexdigest()[:16]) == (
             5,
-            "e8a992b0d417513b",
+            "94b7ff21b55623bb",
         )
 
     def test_what_may_differ_between_equal_sweeps(self) -> None:
@@ -1025,8 +1025,9 @@ def test_parameters_are_those_of_a_point() -> None:
         "learner.estep.damping": ["adaptive", 0.5],
     }
     seen: dict[str, set[str]] = {}
-    for task, steps in (("learn", {"learner.step": ["scaled", "gradient"]}), ("infer", {})):
-        for point in Plan.of(parse_spec({**sweep, "task": task, "axes": estimators | steps})).points:
+    by_gradient = {"learner.estimator": ["exact", "bp"], "learner.step": ["gradient"]}
+    for task, axes in (("learn", estimators), ("learn", by_gradient), ("infer", estimators)):
+        for point in Plan.of(parse_spec({**sweep, "task": task, "axes": axes})).points:
             values = point.values()
             assert set(values) == {column.name for column in PARAMETERS}
             for name, value in values.items():

@@ -7,7 +7,8 @@ from kising import bond_scales, draw_couplings, fit, infer, simulate
 from kising.estimators.exact import MAX_HIDDEN
 from kising.estimators.inference import AUTO_EXACT_HIDDEN, CORRELATIONS, ESTIMATORS, PRECISIONS
 from kising.learning.checkpoint import load
-from kising.learning.scores import pruned, rmse
+from kising.learning.information import MOST_COUPLINGS
+from kising.learning.scores import align, pruned, rmse
 from kising.learning.starts import STARTS
 from kising.learning.steps import STEPS
 from kising.sweep import sections
@@ -34,6 +35,7 @@ def runs(**changes):
 def test_words_of_the_sweep_file_are_those_of_the_science() -> None:
     assert sections.EXACT_MAX_HIDDEN == MAX_HIDDEN
     assert sections.AUTO_EXACT_HIDDEN == AUTO_EXACT_HIDDEN
+    assert sections.ERRORS_MOST_COUPLINGS == MOST_COUPLINGS
     assert set(sections.get_args(sections.Precision)) == set(PRECISIONS)
     assert set(sections.get_args(sections.Estimator)) == set(ESTIMATORS)
     assert set(sections.get_args(sections.Correlations)) == set(CORRELATIONS)
@@ -84,6 +86,29 @@ def test_what_makes_couplings_sparse_reaches_the_learner(said: str | float, mean
     assert {x: row[f"rmse_pruned_{x}"] for x in "JKL"} == after
     assert row["rmse_pruned_J"] != row["rmse_J"]
     assert row["learner.decimate"] == str(said)
+
+
+@pytest.mark.parametrize("start", ["signs", "random"])
+def test_errors_are_those_of_the_fit_and_follow_its_hidden_units(start: str) -> None:
+    (run,) = runs(
+        learner={"estimator": "gibbs", "start": start}, model={"visible": 8, "hidden": 2}, data={"length": 3000},
+        score={"errors": True}, realizations=1,
+    )  # fmt: skip
+    row = execute(run, 1, None)
+    truth = draw_couplings(8, 2, seed=run.network_seed)
+    scales = bond_scales(8, 2, strength=1.0, connectivity=1.0)
+    result = fit(
+        simulate(truth, 3000, seed=run.data_seed).visible, 2, estimator="gibbs", start=start, truth=truth,
+        scales=scales, seed=run.start_seed, errors=True,
+    )  # fmt: skip
+    couplings, errors = result.couplings, result.standard_error
+    if start == "random":
+        matching = align(couplings, truth, scales)
+        couplings, errors = matching.apply(couplings), matching.apply(errors)
+    for name, x, error, true, sd in zip("JKL", couplings, errors, truth, scales, strict=True):
+        assert row[f"error_{name}"] == pytest.approx(np.sqrt(np.mean(error**2)) / sd)
+        assert row[f"covered_{name}"] == np.mean(np.abs(x - true) < 1.96 * np.abs(error))
+    assert execute(runs(realizations=1)[0], 1, None).get("error_J") is None
 
 
 def test_random_start_is_scored_after_matching_hidden_units() -> None:

@@ -1,0 +1,100 @@
+"""What the steps of a sampling learner are measured by."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kising import bond_scales, draw_couplings, gradient, simulate
+from kising.counter import key_of
+from kising.estimators.gibbs import first_chains
+from kising.estimators.inference import EStep
+from kising.learning import metric as module
+from kising.learning.checkpoint import load, save
+from kising.learning.em import Learning, advance, begin, pose, sampler_of
+from kising.learning.metric import SHARE_OF_AVERAGE, anchored, complete_errors, is_due, metric_of, metric_step
+from kising.learning.steps import RIDGE
+from kising.model import Couplings
+
+NV, NH, LENGTH = 5, 2, 400
+
+
+@pytest.fixture(scope="module")
+def network():
+    couplings = draw_couplings(NV, NH, seed=1)
+    visible = simulate(couplings, LENGTH, seed=2).visible
+    return couplings, visible, first_chains(LENGTH - 2, NH, key_of(3))
+
+
+def information(
+    couplings: Couplings, visible: np.ndarray, chains: np.ndarray, row: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """A_i and the mean of x xᵀ, slice by slice as the formula has it."""
+    own, average = 0.0, 0.0
+    for t, sigma in enumerate(chains):
+        x = np.concatenate([visible[t + 1], sigma]).astype(float)
+        field = couplings.J[row] @ visible[t + 1] + couplings.K[row] @ sigma
+        own = own + (1 - np.tanh(field) ** 2) * np.outer(x, x) / len(chains)
+        average = average + np.outer(x, x) / len(chains)
+    return own, average
+
+
+def test_rows_are_divided_by_their_own_information(network) -> None:
+    couplings, visible, chains = network
+    metric = metric_of(anchored(couplings, chains, 16), visible)
+    slopes = gradient(couplings, visible, estimator="exact")
+    step = metric_step(metric, slopes)
+    errors = complete_errors(metric, LENGTH - 2)
+    for i in range(NV):
+        own, average = information(couplings, visible, chains, i)
+        mixed = (
+            (1 - SHARE_OF_AVERAGE) * own + SHARE_OF_AVERAGE * own[0, 0] * average + RIDGE * np.eye(NV + NH)
+        )
+        ours = np.concatenate([step.J[i], step.K[i]])
+        np.testing.assert_allclose(mixed @ ours, np.concatenate([slopes.J[i], slopes.K[i]]), atol=1e-12)
+        expected = np.sqrt(np.diag(np.linalg.inv(mixed)) / (LENGTH - 2))
+        np.testing.assert_allclose(np.concatenate([errors.J[i], errors.K[i]]), expected)
+    before = visible[:-2].astype(float)
+    for a in range(NH):
+        freedom = 1 - np.tanh(before @ couplings.L[a]) ** 2
+        own, average = (before.T * freedom) @ before / len(before), before.T @ before / len(before)
+        mixed = (
+            (1 - SHARE_OF_AVERAGE) * own + SHARE_OF_AVERAGE * freedom.mean() * average + RIDGE * np.eye(NV)
+        )
+        np.testing.assert_allclose(mixed @ step.L[a], slopes.L[a], atol=1e-12)
+
+
+def test_early_steps_and_large_networks_are_measured_by_averages(
+    network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    couplings, visible, chains = network
+    early = metric_of(anchored(couplings, chains, 4), visible)
+    assert (len(early.JK), len(early.L)) == (1, 1)
+    # One matrix, and for each row a weight between its mean and the bound 1 that no information passes.
+    assert np.all(early.weight_JK >= 0.5)
+    assert metric_step(early, gradient(couplings, visible, estimator="exact")).K.shape == (NV, NH)
+    assert complete_errors(early, 100).L.shape == (NH, NV)
+    assert anchored(couplings, chains, 16).rows
+    monkeypatch.setattr(module, "MOST_NUMBERS", 10)
+    assert not anchored(couplings, chains, 16).rows
+
+
+def test_a_metric_is_made_anew_ever_more_seldom() -> None:
+    assert [k for k in range(300) if is_due(k)] == [0, 1, 4, 16, 64, 256]
+
+
+def test_a_state_that_was_saved_goes_on_by_the_same_metric(network) -> None:
+    truth, visible, _ = network
+    scales = bond_scales(NV, NH, strength=1.0, connectivity=1.0)
+    problem = pose(visible, scales, truth, aligned=False)
+    learning = Learning(estep=EStep(estimator="gibbs"))
+    state = begin(truth, sampler_of(truth, problem, learning, seed=4))
+    for _ in range(20):
+        state = advance(state, problem, learning)
+    other = load(save(state))
+    assert other.sampler.metric is None
+    for _ in range(5):
+        state, other = (advance(x, problem, learning) for x in (state, other))
+    np.testing.assert_array_equal(state.trace, other.trace)
+    for mine, theirs in zip(state.couplings, other.couplings, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
