@@ -17,8 +17,8 @@ from kising.sweep.spec import read_spec
 FOLDER = Path(__file__).parents[1] / "sweeps"
 FILES = sorted(FOLDER.glob("*.yaml"))
 FIGURES = [path for path in FILES if path.stem.startswith("fig")]
-# ... and what the paper proposes without a figure.
-REPRODUCED = [*FIGURES, FOLDER / "sparse.yaml"]
+# ... and what the paper proposes without a figure, and learners that it does not have.
+REPRODUCED = [*FIGURES, FOLDER / "sparse.yaml", FOLDER / "learners.yaml"]
 QUICK_SECONDS = 2 * 120  # of one core: two cores, two minutes
 
 
@@ -72,7 +72,12 @@ def test_a_quick_preset_runs_and_is_reported(path: Path, tmp_path: Path) -> None
     assert (results.runs["status"] == "done").all()
     report = build(tmp_path / "r", refresh_tables(tmp_path / "r"))
     figures = {label for claim in report.document["claims"] for label in claim["figure"].split(", ")}
-    wanted = {"fig2ab": {"2A", "2B"}, "fig8": {"8", "proposed"}, "sparse": {"proposed"}}
+    wanted = {
+        "fig2ab": {"2A", "2B"},
+        "fig8": {"8", "proposed"},
+        "sparse": {"proposed"},
+        "learners": {"kising"},
+    }
     wanted_here = wanted.get(path.stem, {path.stem.removeprefix("fig").upper()})
     assert wanted_here <= figures
     assert report.document["figures"]

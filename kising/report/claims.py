@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from kising.report.curves import sound_averages
+from kising.report.rivals import rivals
 from kising.report.summary import BLOCKS, CONFIDENCE, fraction, scaling
 from kising.report.verdicts import (
     UNKNOWN,
@@ -25,10 +26,11 @@ from kising.report.verdicts import (
     below_zero,
     difference,
     inside,
+    log_ratio,
     mean,
     slope,
 )
-from kising.report.views import FRACTION, SIZE, SIZES, grouped, said, varied, with_network
+from kising.report.views import FRACTION, SIZE, SIZES, groups, join, said, varied, with_network
 
 CORRECTED: Final = {"closed": "corrected", "iterated": "iterated-corrected"}
 SLOPE_MARGIN: Final = 0.1
@@ -53,21 +55,14 @@ def claims(runs: pd.DataFrame, couplings: pd.DataFrame) -> list[Finding]:
         *_size(learned),
         *_pruning(learned),
         *_sparse(learned),
-        *_bp_and_tap(learned),
+        *rivals(learned),
     ]
-
-
-def _groups(runs: pd.DataFrame, *without: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The runs by everything that varies apart from some keys, each group with its name."""
-    keys = [key for key in varied(runs) if key not in without]
-    for values, part in grouped(runs, keys):
-        yield said(keys, values), part
 
 
 def _guessing(runs: pd.DataFrame) -> Iterator[Finding]:
     if runs.empty or runs[FRACTION].nunique() < 2:
         return
-    for where, part in _groups(runs, *SIZES):
+    for where, part in groups(runs, *SIZES):
         if part[SIZE].nunique() > 1:
             continue
         measured = slope(part[FRACTION], part["hidden_overlap"])
@@ -94,7 +89,7 @@ def _settling(runs: pd.DataFrame) -> Iterator[Finding]:
     if few.empty or few["model.connectivity"].nunique() < 2 or runs[FRACTION].nunique() < 2:
         return
     sparse, dense = few["model.connectivity"].min(), few["model.connectivity"].max()
-    for where, part in _groups(few, *SIZES, "model.connectivity"):
+    for where, part in groups(few, *SIZES, "model.connectivity"):
         settled = part["outcome"] == "converged"
         measured = difference(
             settled[part["model.connectivity"] == dense], settled[part["model.connectivity"] == sparse]
@@ -113,7 +108,7 @@ def _settling(runs: pd.DataFrame) -> Iterator[Finding]:
 def _averages(runs: pd.DataFrame) -> Iterator[Finding]:
     if runs.empty or runs[FRACTION].nunique() < 2 or runs["rmse_pair"].isna().all():
         return
-    for where, part in _groups(runs, *SIZES):
+    for where, part in groups(runs, *SIZES):
         sound = part[sound_averages(part)]
         # Not its logarithm: where belief propagation is exact the error is rounding, and would decide alone.
         measured = slope(sound[FRACTION], sound["rmse_pair"])
@@ -133,7 +128,7 @@ def _agreement(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[Finding]
     if couplings.empty:
         return
     longest = runs[runs["data.length"] == runs["data.length"].max()]
-    for where, part in _groups(longest):
+    for where, part in groups(longest):
         own = couplings[couplings["run_id"].isin(part["run_id"])]
         for block in BLOCKS:
             one = own[own["block"] == block]
@@ -145,7 +140,7 @@ def _agreement(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[Finding]
             yield Finding(
                 "3A",
                 "Learned couplings agree with the true ones.",
-                _join(where, block),
+                join(where, block),
                 "correlation of learned and true couplings",
                 measured,
                 inside(measured, AGREEMENT, 1.0),
@@ -161,7 +156,7 @@ def _scaling(runs: pd.DataFrame) -> Iterator[Finding]:
         yield Finding(
             "3B, 6, 8",
             "The error falls as one over the square root of the length of the recording.",
-            _join(where, str(row["block"])),
+            join(where, str(row["block"])),
             f"slope of log RMSE on log T; {row['left_out']} runs left out",
             measured,
             inside(measured, -0.5 - SLOPE_MARGIN, -0.5 + SLOPE_MARGIN),
@@ -172,7 +167,7 @@ def _scaling(runs: pd.DataFrame) -> Iterator[Finding]:
 def _weaker_needs_more(runs: pd.DataFrame) -> Iterator[Finding]:
     if runs.empty or runs["data.length"].nunique() < 2:
         return
-    for where, part in _groups(runs, "model.strength", "data.length"):
+    for where, part in groups(runs, "model.strength", "data.length"):
         weak, strong = part["model.strength"].min(), part["model.strength"].max()
         if weak == strong:
             continue
@@ -194,7 +189,7 @@ def _weaker_needs_more(runs: pd.DataFrame) -> Iterator[Finding]:
             yield Finding(
                 "4",
                 "The weaker the couplings, the longer the recording that learning needs to converge.",
-                _join(where, block),
+                join(where, block),
                 f"decades of T from g = {strong:g} to g = {weak:g}, where half of the runs converge "
                 f"({_span(needed[1])} and {_span(needed[0])})",
                 measured,
@@ -227,7 +222,7 @@ def _never_all(runs: pd.DataFrame) -> Iterator[Finding]:
     if runs.empty or runs["data.length"].nunique() < 2:
         return
     dense = runs[(runs["model.connectivity"] == 1) & (runs["model.strength"] >= 1)]
-    for where, part in _groups(dense, "data.length") if len(dense) else ():
+    for where, part in groups(dense, "data.length") if len(dense) else ():
         flags = part[[f"converged_{x}" for x in BLOCKS]].all(axis="columns")
         best = max(
             (fraction(flags[part["data.length"] == length]) for length in part["data.length"].unique()),
@@ -237,7 +232,7 @@ def _never_all(runs: pd.DataFrame) -> Iterator[Finding]:
         yield Finding(
             "4",
             "With strong couplings on a dense network, never do all runs converge, however long the recording.",
-            _join(where, f"c = 1, g = {part['model.strength'].iloc[0]:g}"),
+            join(where, f"c = 1, g = {part['model.strength'].iloc[0]:g}"),
             "largest fraction of runs with J, K and L converged, over T",
             Measured(*best),
             verdict,
@@ -251,13 +246,13 @@ def _pairs(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame
         both = runs[runs["learner.correlations"].isin([plain, cured])] if len(runs) else runs
         if both.empty or both["learner.correlations"].nunique() < 2:
             continue
-        for where, part in _groups(both, "learner.correlations"):
+        for where, part in groups(both, "learner.correlations"):
             one, other = (
                 part[part["learner.correlations"] == name].set_index("realization") for name in (plain, cured)
             )
             common = one.index.intersection(other.index)
             if len(common):
-                yield _join(where, f"{plain} against {cured}"), one.loc[common], other.loc[common]
+                yield join(where, f"{plain} against {cured}"), one.loc[common], other.loc[common]
 
 
 def _cure(runs: pd.DataFrame) -> Iterator[Finding]:
@@ -278,11 +273,11 @@ def _cure(runs: pd.DataFrame) -> Iterator[Finding]:
 def _correction_helps(runs: pd.DataFrame) -> Iterator[Finding]:
     for where, plain, cured in _pairs(runs):
         for block in BLOCKS:
-            measured = mean(_log_ratio(cured[f"rmse_{block}"], plain[f"rmse_{block}"]))
+            measured = mean(log_ratio(cured[f"rmse_{block}"], plain[f"rmse_{block}"]))
             yield Finding(
                 "6",
                 "The correction lowers the error of the learned couplings.",
-                _join(where, block),
+                join(where, block),
                 "mean log ratio of RMSE, corrected over uncorrected, on the same networks, diverged runs included",
                 measured,
                 below_zero(measured),
@@ -293,7 +288,7 @@ def _correction_helps(runs: pd.DataFrame) -> Iterator[Finding]:
 def _size(runs: pd.DataFrame) -> Iterator[Finding]:
     if runs.empty or runs[SIZE].nunique() < 2:
         return
-    for where, part in _groups(runs, *SIZES):
+    for where, part in groups(runs, *SIZES):
         kept = part[part["outcome"] != "diverged"]
         ratios = kept["model.visible"].astype(float) / kept["model.hidden"].astype(float)
         if kept[SIZE].nunique() < 2 or ratios.max() > 1.1 * ratios.min():
@@ -303,7 +298,7 @@ def _size(runs: pd.DataFrame) -> Iterator[Finding]:
             yield Finding(
                 "7",
                 "At one length and one ratio of visible to hidden spins, the error falls with the size of the network.",
-                _join(where, block),
+                join(where, block),
                 "slope of log RMSE on log N",
                 measured,
                 below_zero(measured),
@@ -314,15 +309,15 @@ def _size(runs: pd.DataFrame) -> Iterator[Finding]:
 def _pruning(runs: pd.DataFrame) -> Iterator[Finding]:
     binary = runs[(runs["model.bonds"] == "binary") & (runs["outcome"] != "diverged")] if len(runs) else runs
     scored = binary[binary["score.pruned"].fillna(False).astype(bool)] if len(binary) else binary
-    for where, part in _groups(scored) if len(scored) else ():
+    for where, part in groups(scored) if len(scored) else ():
         for block in BLOCKS:
-            measured = mean(_log_ratio(part[f"rmse_pruned_{block}"], part[f"rmse_{block}"]))
+            measured = mean(log_ratio(part[f"rmse_pruned_{block}"], part[f"rmse_{block}"]))
             verdict: dict[Verdict, Verdict] = {"holds": "does not hold", "does not hold": "holds"}
             against = below_zero(measured)
             yield Finding(
                 "8",
                 "Pruning learned couplings by the known sparsity afterwards does not lower the error.",
-                _join(where, block),
+                join(where, block),
                 "mean log ratio of RMSE, pruned over unpruned",
                 measured,
                 verdict.get(against, against),
@@ -347,7 +342,7 @@ def _sparse(runs: pd.DataFrame) -> Iterator[Finding]:
     for key, (claim, driven) in claims_of.items():
         for value in sparse.loc[driven, key].unique() if plain.any() else ():
             both = sparse[plain | (driven & (sparse[key] == value))]
-            for where, part in _groups(both, *SPARSE, "data.length"):
+            for where, part in groups(both, *SPARSE, "data.length"):
                 index = ["realization", "data.length"]
                 kept = part[part["outcome"] != "diverged"]
                 mine, others = (
@@ -356,14 +351,14 @@ def _sparse(runs: pd.DataFrame) -> Iterator[Finding]:
                 common = mine.index.intersection(others.index)
                 for block in BLOCKS if len(common) else ():
                     name = f"rmse_{block}"
-                    ratios = _log_ratio(mine.loc[common][name], others.loc[common][name])
+                    ratios = log_ratio(mine.loc[common][name], others.loc[common][name])
                     by_length = ratios.groupby(level="data.length").mean()
                     # One number a network: its recordings are the beginnings of one.
                     measured = mean(ratios.groupby(level="realization").mean())
                     yield Finding(
                         "proposed",
                         claim,
-                        _join(where, said([key], (value,)), block),
+                        join(where, said([key], (value,)), block),
                         "mean log ratio of RMSE, with over without, on "
                         f"{len(common)} pairs of runs of which neither diverged; by length: "
                         + ", ".join(f"{ratio:.2f} at T = {length}" for length, ratio in by_length.items()),
@@ -371,42 +366,3 @@ def _sparse(runs: pd.DataFrame) -> Iterator[Finding]:
                         below_zero(measured),
                         "holds: the interval is below 0",
                     )
-
-
-def _bp_and_tap(runs: pd.DataFrame) -> Iterator[Finding]:
-    both = runs[runs["learner.estimator"].isin(["bp", "tap"])] if len(runs) else runs
-    if both.empty or both["learner.estimator"].nunique() < 2:
-        return
-    learner = [key for key in varied(both) if key.startswith("learner.")]
-    index = ["realization", "model.strength", "data.length"]
-    for where, part in _groups(both, *learner, "model.strength", "data.length"):
-        kept = part[part["outcome"] != "diverged"]
-        bp, tap = (
-            kept[kept["learner.estimator"] == name].drop_duplicates(index).set_index(index)
-            for name in ("bp", "tap")
-        )
-        common = bp.index.intersection(tap.index)
-        for block in BLOCKS:
-            ratios = _log_ratio(bp.loc[common][f"rmse_{block}"], tap.loc[common][f"rmse_{block}"])
-            # One number a network: points along g and T share what is special to a realization's seed.
-            measured = mean(ratios.groupby(level="realization").mean())
-            yield Finding(
-                "9",
-                "Belief propagation gives smaller errors than TAP.",
-                _join(where, block),
-                f"mean log ratio of RMSE, BP over TAP, on {len(common)} pairs of runs of which neither diverged",
-                measured,
-                below_zero(measured),
-                "holds: the interval is below 0",
-            )
-
-
-def _log_ratio(one: pd.Series, other: pd.Series) -> pd.Series:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio: Any = np.log(one.astype(float)) - np.log(other.astype(float))
-    finite: pd.Series = ratio.replace([np.inf, -np.inf], np.nan)
-    return finite
-
-
-def _join(*words: str) -> str:
-    return ", ".join(filter(None, words))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -11,7 +11,17 @@ import pandas as pd
 from kising.report.plates import Panel, Plate
 from kising.report.style import COLOURS, GUIDE, LINES, MARKERS, PLAIN, PLAIN_MARKERS, file_word, words
 from kising.report.summary import BLOCKS, fraction, scaling
-from kising.report.views import FRACTION, Series, View, numeric_axes, views, with_network
+from kising.report.views import (
+    FRACTION,
+    MOST_OVERLAID,
+    Series,
+    View,
+    join,
+    numeric_axes,
+    overlays,
+    views,
+    with_network,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,6 +73,7 @@ def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[Plate]:
         "line is the estimate that is zero everywhere." + (guide if x == "data.length" else ""),
         [Panel(v.title, _errors(v, x, _BLOCK_ERRORS, "RMSE (bond scales)")) for v in views(kept, x)],
     )
+    yield from _of_rivals(kept, x)
     yield Plate(
         f"convergence-against-{file_word(x)}",
         f"Runs that converged against the {words(x)}",
@@ -71,6 +82,29 @@ def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[Plate]:
         [
             Panel(v.title, _fractions(v, x, _BLOCK_FLAGS, "fraction of runs converged"))
             for v in views(runs, x)
+        ],
+    )
+
+
+def _of_rivals(runs: pd.DataFrame, x: str) -> Iterator[Plate]:
+    """Ways of learning in one panel, where they are too many for the panels that hold J, K and L."""
+    worlds = [view for view in overlays(runs, x) if len(view.series) > MOST_OVERLAID]
+    if not worlds:
+        return
+    # A way of learning looks alike in all panels.
+    order = list(dict.fromkeys(series.label for view in worlds for series in view.series))
+    curve = {block: _Curve(f"rmse_{block}", "", COLOURS[block], MARKERS[block]) for block in BLOCKS}
+    yield Plate(
+        f"learners-against-{file_word(x)}",
+        f"Ways of learning on the same data, against the {words(x)}",
+        "The same errors, a panel for each of J, K and L and a line for every way of learning.",
+        [
+            Panel(
+                join(view.title, block),
+                _errors(view, x, [curve[block]], f"RMSE of {block} (bond scales)", order),
+            )
+            for view in worlds
+            for block in BLOCKS
         ],
     )
 
@@ -111,9 +145,11 @@ def sound_averages(runs: pd.DataFrame) -> pd.Series:
     return (runs["outcome"] == "converged") & np.isfinite(errors) & (errors <= LARGEST_ERROR)
 
 
-def _errors(view: View, x: str, shown: list[_Curve], label: str) -> Callable[[Axes], None]:
+def _errors(
+    view: View, x: str, shown: list[_Curve], label: str, order: Sequence[str] = ()
+) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
-        for curve, series, style in _lines(view, shown):
+        for curve, series, style in _lines(view, shown, order):
             frame = series.runs.groupby(x)[curve.column].agg(["mean", "std"]).dropna(subset=["mean"])
             frame = frame.astype(float)
             spread = np.nan_to_num(frame["std"].to_numpy())
@@ -163,28 +199,36 @@ def _fractions(view: View, x: str, shown: list[_Curve], label: str) -> Callable[
     return draw
 
 
-def _lines(view: View, shown: list[_Curve]) -> Iterator[tuple[_Curve, Series, Mapping[str, Any]]]:
-    """Every line of a panel: blocks by colour and shape, ways of learning by filling and dashes."""
+def _lines(
+    view: View, shown: list[_Curve], order: Sequence[str] = ()
+) -> Iterator[tuple[_Curve, Series, Mapping[str, Any]]]:
+    """Every line of a panel: blocks by colour and shape, ways of learning by filling and dashes; ways of learning that
+    have an order by colour and shape.
+    """
     for number, series in enumerate(view.series):
+        place = order.index(series.label) if order else None
         for curve in shown:
             if series.runs[curve.column].notna().any():
-                face = curve.colour if number == 0 else "white"
+                colour = curve.colour if place is None else PLAIN[place % len(PLAIN)]
+                marker = curve.marker if place is None else PLAIN_MARKERS[place % len(PLAIN_MARKERS)]
+                face = colour if number == 0 else "white"
                 yield curve, series, {
-                    "color": curve.colour, "marker": curve.marker, "markerfacecolor": face,
+                    "color": colour, "marker": marker, "markerfacecolor": face,
                     "linestyle": LINES[number % len(LINES)], "markersize": 5, "linewidth": 1.2, "capsize": 3,
                 }  # fmt: skip
 
 
 def _label(curve: _Curve, series: Series) -> str:
-    return ", ".join(filter(None, (curve.label, series.label)))
+    return join(curve.label, series.label)
 
 
 def _slope_label(curve: _Curve, series: Series, x: str) -> str:
     label = _label(curve, series)
-    if x != "data.length" or curve.label not in BLOCKS:
+    block = curve.column.removeprefix("rmse_")
+    if x != "data.length" or block not in BLOCKS:
         return label
     slopes = scaling(series.runs)
-    own = slopes[slopes["block"] == curve.label]
+    own = slopes[slopes["block"] == block]
     if len(own) != 1 or pd.isna(own["slope"].iloc[0]):
         return label
     row = own.iloc[0]
@@ -209,9 +253,16 @@ def _baseline(axes: Axes, view: View) -> None:
 
 
 def _finish(axes: Axes, x: str) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
     low, high = axes.dataLim.intervalx
     if x != FRACTION and low > 0 and high / low >= 10:
         axes.set_xscale("log")
+        if high / low < 100:
+            # One or two powers of ten are too few ticks, and the names of all between them too many.
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(words(x))
     axes.grid(visible=True, which="major", linewidth=0.3)
     if any(axes.get_legend_handles_labels()[1]):

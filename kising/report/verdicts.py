@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -84,3 +84,11 @@ def difference(one: pd.Series, other: pd.Series) -> Measured:
     low = p - q - np.hypot(p - p_low, q_high - q)
     high = p - q + np.hypot(p_high - p, q - q_low)
     return Measured(p - q, float(low), float(high))
+
+
+def log_ratio(one: pd.Series, other: pd.Series) -> pd.Series:
+    """log(one/other), pair by pair; NaN where that is not a number."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio: Any = np.log(one.astype(float)) - np.log(other.astype(float))
+    finite: pd.Series = ratio.replace([np.inf, -np.inf], np.nan)
+    return finite

@@ -68,20 +68,24 @@ def numeric_axes(runs: pd.DataFrame) -> list[str]:
 
 def views(runs: pd.DataFrame, x: str) -> Iterator[View]:
     """The panels of a figure against `x`: networks and data apart, and ways of learning too where they are many."""
+    for view in overlays(runs, x):
+        if len(view.series) <= MOST_OVERLAID:
+            yield view
+        else:
+            for label, part in view.series:
+                yield View(join(view.title, label), [Series("", part)])
+
+
+def overlays(runs: pd.DataFrame, x: str) -> Iterator[View]:
+    """A panel for every network and kind of data, with all ways of learning in it."""
     keys = [key for key in varied(runs) if key != x and not (x in (SIZE, FRACTION) and key in SIZES)]
     learner = [key for key in keys if key.startswith("learner.")]
     world = [key for key in keys if key not in learner]
     for fixed, group in grouped(runs, world):
         methods = [Series(said(learner, values), part) for values, part in grouped(group, learner)]
         methods = [method for method in methods if method.runs[x].nunique() > 1]
-        if not methods:
-            continue
-        if len(methods) <= MOST_OVERLAID:
+        if methods:
             yield View(said(world, fixed), methods)
-        else:
-            for label, part in methods:
-                title = ", ".join(filter(None, (said(world, fixed), label)))
-                yield View(title, [Series("", part)])
 
 
 def grouped(runs: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
@@ -96,3 +100,15 @@ def said(keys: list[str], values: tuple[Any, ...]) -> str:
     return ", ".join(
         setting(key, value) for key, value in zip(keys, values, strict=True) if not pd.isna(value)
     )
+
+
+def groups(runs: pd.DataFrame, *without: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The runs by everything that varies apart from some keys, each group with its name."""
+    keys = [key for key in varied(runs) if key not in without]
+    for values, part in grouped(runs, keys):
+        yield said(keys, values), part
+
+
+def join(*words: str) -> str:
+    """Words that are not empty, with commas between them."""
+    return ", ".join(filter(None, words))

@@ -237,3 +237,46 @@ def test_penalties_and_decimation_are_compared_on_the_same_networks() -> None:
 
 def test_a_sweep_that_bears_on_nothing_has_no_findings() -> None:
     assert claims(make_runs([{"model.visible": 3, "model.hidden": 1, "data.length": 10}]), NONE) == []
+
+
+def rivals(
+    ratio: float, lengths: tuple[int, ...] = (1000, 10_000), estimators: tuple[str, ...] = ("gibbs", "exact")
+):
+    wobble = iter(np.random.default_rng(7).normal(0, 0.002, 1000))
+    return [
+        {"point_id": f"{e}{t}", "learner.estimator": e, "data.length": t, "realization": r}
+        | {
+            f"rmse_{x}": np.exp(next(wobble)) * (ratio if e == "gibbs" and t == lengths[-1] else 1)
+            for x in "JKL"
+        }
+        for e in estimators
+        for t in lengths
+        for r in range(5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"), [(1.0, "holds"), (1.015, "holds"), (1.05, "does not hold"), (0.95, "does not hold")]
+)
+def test_samples_and_sums_are_held_together_at_the_longest_recordings(ratio: float, verdict: str) -> None:
+    answers = [one for one in found(rivals(ratio), "kising") if "sums over all" in one.claim]
+    assert [one.verdict for one in answers] == [verdict] * 3
+    assert answers[0].measured.value == pytest.approx(np.log(ratio), abs=0.004)
+    assert "on 5 pairs" in answers[0].quantity
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.5, "holds"), (2.0, "does not hold")])
+@pytest.mark.parametrize("other", ["bp", "tap"])
+def test_samples_against_what_is_approximate(ratio: float, verdict: str, other: str) -> None:
+    rows = rivals(ratio, lengths=(1000,), estimators=("gibbs", other))
+    answers = found(rows, "kising")
+    assert {one.claim for one in answers} == {f"Learning from samples gives smaller errors than {other}."}
+    assert [one.verdict for one in answers] == [verdict] * 3
+    # A run that diverged has no error to compare, and its partner has nobody to be compared with.
+    rows[-1]["outcome"] = "diverged"
+    assert "on 4 pairs" in found(rows, "kising")[0].quantity
+    # Other networks are no partners.
+    for row in rows:
+        if row["learner.estimator"] == "gibbs":
+            row["model.hidden"] = 5
+    assert found(rows, "kising") == []

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from matplotlib.figure import Figure
 from rows import make_runs
 
-from kising.report.views import FRACTION, SIZE, numeric_axes, views, with_network
+from kising.report.curves import curves
+from kising.report.views import FRACTION, SIZE, numeric_axes, overlays, views, with_network
 
 
 def runs(**columns):
@@ -46,6 +48,35 @@ def test_two_ways_of_learning_share_a_panel_and_three_do_not() -> None:
         learner__estimator=["bp", "bp", "tap", "tap", "exact", "exact"], data__length=[100, 1000] * 3
     )
     assert [view.title for view in views(three, "data.length")] == ["bp", "tap", "exact"]
+    (together,) = overlays(three, "data.length")
+    assert [series.label for series in together.series] == ["bp", "tap", "exact"]
+
+
+def test_many_ways_of_learning_have_a_figure_in_which_each_looks_alike_throughout() -> None:
+    estimators, lengths = ["bp", "tap", "exact", "bp", "tap", "gibbs"], [100, 1000]
+    frame = runs(
+        learner__estimator=[e for e in estimators for _ in lengths],
+        model__hidden=[h for h in (4, 4, 4, 20, 20, 20) for _ in lengths],
+        data__length=lengths * 6,
+    )
+    frame[["rmse_K", "rmse_L"]] = 1.0
+    (plate,) = [plate for plate in curves(frame) if plate.name == "learners-against-length"]
+    assert len(plate.panels) == 2 * 3
+    colours: dict[str, set[str]] = {}
+    for panel in plate.panels:
+        axes = Figure().add_subplot()
+        panel.draw(axes)
+        for bars, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            if label.split(":")[0] in estimators:
+                colours.setdefault(label.split(":")[0], set()).add(bars.lines[0].get_color())
+    assert set(colours) == set(estimators)
+    assert all(len(found) == 1 for found in colours.values())
+    assert len(set.union(*colours.values())) == 4
+    # Two share the panels that there are, and need no figure of their own.
+    assert all(
+        plate.name != "learners-against-length"
+        for plate in curves(frame[frame["learner.estimator"] != "tap"])
+    )
 
 
 def test_networks_have_panels_of_their_own_and_lone_points_have_none() -> None:
