@@ -151,10 +151,9 @@ def sweep(
     place, and `out` gets the averages of this sweep.
     """
     K = np.clip(couplings.K, -LARGEST_COUPLING, LARGEST_COUPLING)
-    f = np.clip(block.theta + chains @ K.T, -LARGEST_FIELD, LARGEST_FIELD)
     turn = np.ascontiguousarray(np.exp(4.0 * K).T)
     _sweep(
-        f,
+        block.theta + chains @ K.T,
         block.g + np.sum(K, axis=0),
         turn,
         1.0 / turn,
@@ -233,7 +232,7 @@ def _sweep(
         for lane in range(count):
             rows[tile.counts, lane] = 1.0
             for i in range(nv):
-                rows[tile.x + i, lane] = f[start + lane, i]
+                rows[tile.x + i, lane] = min(max(f[start + lane, i], -LARGEST_FIELD), LARGEST_FIELD)
             for a in range(nh):
                 rows[tile.field + a, lane] = field[start + lane, a]
                 rows[tile.sigma + a, lane] = chains[start + lane, a]

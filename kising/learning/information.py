@@ -22,7 +22,8 @@ and likewise for the others, the number of samples costs nothing in the large pr
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+from scipy.linalg import eigh
+from scipy.linalg.lapack import dpotrf, dpotri
 
 from kising.counter import key_of
 from kising.estimators.block import Block, empty_estimate, fields
@@ -62,9 +63,9 @@ def standard_errors(couplings: Couplings, visible: Spins, *, seed: Seed, samples
     """
     complete, missing = information(couplings, visible, seed=seed, samples=samples)
     n_slices = len(visible) - 2
-    with one_blas_thread():
-        variances = _inverse_diagonal(complete, missing) / n_slices
     nv, nh = couplings.K.shape
+    with one_blas_thread():
+        variances = _inverse_diagonal(complete, missing, nv, nh) / n_slices
     J, K, L = np.split(np.sqrt(variances), np.cumsum([nv * nv, nv * nh]))
     return Couplings(J.reshape(nv, nv), K.reshape(nv, nh), L.reshape(nh, nv))
 
@@ -207,20 +208,16 @@ def _add_both(total: Array, rows: slice, columns: slice, part: Array) -> None:
     total[begin : columns.stop, rows] += part[:, begin - columns.start :].T
 
 
-def _inverse_diagonal(complete: Array, missing: Array) -> Array:
+def _inverse_diagonal(complete: Array, missing: Array, nv: int, nh: int) -> Array:
     """The diagonal of (complete - missing)⁻¹; infinite for couplings that are not determined."""
-    ridged = complete + RIDGE * np.eye(len(complete))
-    whole = _diagonal_by_factor(ridged)
-    observed: Array
-    try:
-        observed = _diagonal_by_factor(ridged - missing)
-    except LinAlgError:
-        observed = np.full(len(complete), np.inf)
-    if np.all(LEAST_SHARE * observed < whole):
+    complete[np.diag_indices_from(complete)] += RIDGE
+    whole = _diagonal_by_rows(complete, nv, nh)
+    observed = _diagonal_by_factor(complete - missing)
+    if observed is not None and np.all(LEAST_SHARE * observed < whole):
         return observed
     # Something is not determined. Noise of the samples mixes a little of its directions into all others: these are
     # judged without them.
-    share, directions = eigh(ridged - missing, ridged)
+    share, directions = eigh(complete - missing, complete)
     squares = directions**2
     determined = share > LEAST_SHARE
     found: Array = np.sum(squares[:, determined] / share[determined], axis=1)
@@ -228,8 +225,20 @@ def _inverse_diagonal(complete: Array, missing: Array) -> Array:
     return found
 
 
-def _diagonal_by_factor(matrix: Array) -> Array:
-    factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
-    inverse = cho_solve(factor, np.eye(len(matrix)), overwrite_b=True, check_finite=False)
+def _diagonal_by_rows(complete: Array, nv: int, nh: int) -> Array:
+    """The diagonal of the inverse of a matrix in which rows of (J, K), and of L, are apart."""
+    J, K, L = _places(nv, nh)
+    diagonal = np.empty(len(complete))
+    for rows in [*(np.r_[j, k] for j, k in zip(J, K, strict=True)), *(np.r_[row] for row in L)]:
+        diagonal[rows] = np.diag(np.linalg.inv(complete[np.ix_(rows, rows)]))
+    return diagonal
+
+
+def _diagonal_by_factor(matrix: Array) -> Array | None:
+    """The diagonal of the inverse; None of a matrix that is not positive definite."""
+    factor, failed = dpotrf(matrix, lower=1)
+    if failed:
+        return None
+    inverse, _ = dpotri(factor, lower=1, overwrite_c=1)
     diagonal: Array = np.diag(inverse).copy()
     return diagonal
