@@ -16,6 +16,7 @@ from scipy import stats
 
 from kising.report.curves import sound_averages
 from kising.report.rivals import rivals
+from kising.report.sparsity import sparsity
 from kising.report.summary import BLOCKS, CONFIDENCE, fraction, scaling
 from kising.report.verdicts import (
     UNKNOWN,
@@ -35,7 +36,6 @@ from kising.report.views import FRACTION, SIZE, SIZES, groups, join, said, varie
 CORRECTED: Final = {"closed": "corrected", "iterated": "iterated-corrected"}
 SLOPE_MARGIN: Final = 0.1
 AGREEMENT: Final = 0.9
-SPARSE: Final = ("learner.l1", "learner.decimate")
 
 
 def claims(runs: pd.DataFrame, couplings: pd.DataFrame) -> list[Finding]:
@@ -53,8 +53,7 @@ def claims(runs: pd.DataFrame, couplings: pd.DataFrame) -> list[Finding]:
         *_cure(learned),
         *_correction_helps(learned),
         *_size(learned),
-        *_pruning(learned),
-        *_sparse(learned),
+        *sparsity(learned),
         *rivals(learned),
     ]
 
@@ -304,65 +303,3 @@ def _size(runs: pd.DataFrame) -> Iterator[Finding]:
                 below_zero(measured),
                 "holds: the interval is below 0",
             )
-
-
-def _pruning(runs: pd.DataFrame) -> Iterator[Finding]:
-    binary = runs[(runs["model.bonds"] == "binary") & (runs["outcome"] != "diverged")] if len(runs) else runs
-    scored = binary[binary["score.pruned"].fillna(False).astype(bool)] if len(binary) else binary
-    for where, part in groups(scored) if len(scored) else ():
-        for block in BLOCKS:
-            measured = mean(log_ratio(part[f"rmse_pruned_{block}"], part[f"rmse_{block}"]))
-            verdict: dict[Verdict, Verdict] = {"holds": "does not hold", "does not hold": "holds"}
-            against = below_zero(measured)
-            yield Finding(
-                "8",
-                "Pruning learned couplings by the known sparsity afterwards does not lower the error.",
-                join(where, block),
-                "mean log ratio of RMSE, pruned over unpruned",
-                measured,
-                verdict.get(against, against),
-                "holds: the interval is above 0; not: it is below 0",
-            )
-
-
-def _sparse(runs: pd.DataFrame) -> Iterator[Finding]:
-    """What drives couplings to zero, against what does not, on the same networks and recordings."""
-    sparse = runs[runs["model.connectivity"] < 1] if len(runs) else runs
-    if sparse.empty:
-        return
-    l1, decimate = sparse["learner.l1"].fillna(0.0), sparse["learner.decimate"].fillna("none")
-    plain = (l1 == 0) & (decimate == "none")
-    claims_of = {
-        "learner.l1": ("An L1 penalty lowers the error on sparse networks.", l1 > 0),
-        "learner.decimate": (
-            "Forcing the known sparsity at every step of learning lowers the error.",
-            decimate != "none",
-        ),
-    }
-    for key, (claim, driven) in claims_of.items():
-        for value in sparse.loc[driven, key].unique() if plain.any() else ():
-            both = sparse[plain | (driven & (sparse[key] == value))]
-            for where, part in groups(both, *SPARSE, "data.length"):
-                index = ["realization", "data.length"]
-                kept = part[part["outcome"] != "diverged"]
-                mine, others = (
-                    kept[plain[kept.index] == without].set_index(index) for without in (False, True)
-                )
-                common = mine.index.intersection(others.index)
-                for block in BLOCKS if len(common) else ():
-                    name = f"rmse_{block}"
-                    ratios = log_ratio(mine.loc[common][name], others.loc[common][name])
-                    by_length = ratios.groupby(level="data.length").mean()
-                    # One number a network: its recordings are the beginnings of one.
-                    measured = mean(ratios.groupby(level="realization").mean())
-                    yield Finding(
-                        "proposed",
-                        claim,
-                        join(where, said([key], (value,)), block),
-                        "mean log ratio of RMSE, with over without, on "
-                        f"{len(common)} pairs of runs of which neither diverged; by length: "
-                        + ", ".join(f"{ratio:.2f} at T = {length}" for length, ratio in by_length.items()),
-                        measured,
-                        below_zero(measured),
-                        "holds: the interval is below 0",
-                    )

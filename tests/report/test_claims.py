@@ -177,17 +177,32 @@ def test_runs_that_diverged_are_set_apart() -> None:
 def test_pruning_is_judged_by_what_it_does(ratio: float, verdict: str) -> None:
     wobble = noise(6)
     rows = [
-        {"point_id": "p", "model.bonds": "binary", "realization": r, "score.pruned": True}
+        {
+            "point_id": f"{t}",
+            "model.bonds": "binary",
+            "realization": r,
+            "score.pruned": True,
+            "data.length": t,
+        }
+        | {"model.connectivity": 0.1}
         | {f"rmse_{x}": 0.2 for x in "JKL"}
         | {f"rmse_pruned_{x}": 0.2 * ratio * np.exp(next(wobble)) for x in "JKL"}
+        for t in (1000, 10_000)
         for r in range(6)
     ]
     answers = found(rows, "8")
     assert [one.verdict for one in answers] == [verdict] * 3
     assert answers[0].measured.value == pytest.approx(np.log(ratio), abs=0.05)
-    # Bonds of many sizes are no groups to tell apart.
-    assert found([row | {"model.bonds": "gaussian"} for row in rows], "8") == []
-    assert found([row | {"score.pruned": False} for row in rows], "8") == []
+    assert f"{np.log(ratio):.1f}" in answers[0].quantity
+    # Without zeros, with bonds of many sizes, not scored, or driven to zero already: nothing to say.
+    others = (
+        {"model.connectivity": 1.0},
+        {"model.bonds": "gaussian"},
+        {"score.pruned": False},
+        {"learner.l1": 1.0},
+    )
+    for other in others:
+        assert found([row | other for row in rows], "8") == []
 
 
 @pytest.mark.parametrize(("zeros", "verdict"), [(0.0, "holds"), (2.0, "does not hold")])
