@@ -236,7 +236,8 @@ def move(state: EMState, gradient: Gradient, problem: Problem, learning: Learnin
     noise = _noise_shares(state, problem)
     settled = [size < learning.tolerance for size in sizes]
     if state.sampler is not None:
-        settled = [share < learning.noise for share in noise]
+        pairs = zip(noise, state.sampler.arrived, strict=True)
+        settled = [share < learning.noise and arrived for share, arrived in pairs]
     if learning.decimate is not None and state.iteration < NARROWING:
         settled = [False for _ in BLOCKS]
     held = tuple(h + 1 if ok else 0 for h, ok in zip(state.held, settled, strict=True))

@@ -28,8 +28,10 @@ from kising.model import Array, Couplings, Spins
 SLICES = 4096
 # A metric of rows is made from this iteration on, and a new one whenever their number is a power of four.
 FIRST_OF_ROWS = 16
-# So much of A_i is its average over all slices: few of them may have spins that are free.
-SHARE_OF_AVERAGE = 0.1
+# A step is divided by so much of A_i, and so much of what A_i were with the mean of its weights. More than half of A_i
+# keeps steps from overshooting; the rest keeps noise from running along directions that it hardly holds.
+SHARE_OF_OWN = 0.6
+SHARE_OF_AVERAGE = 0.6
 LEAST_FREEDOM = 1e-2
 # Numbers that a metric of rows may have; of a larger network it is made of averages.
 MOST_NUMBERS = 30_000_000
@@ -93,7 +95,7 @@ def _inverses(x: Array, freedom: Array, *, rows: bool) -> tuple[Array, Array]:
     for i, w in enumerate(mean):
         own = (x.T * freedom[:, i]) @ x / n
         least = SHARE_OF_AVERAGE * max(w, LEAST_FREEDOM)
-        found[i] = np.linalg.inv((1.0 - SHARE_OF_AVERAGE) * own + least * C + ridge)
+        found[i] = np.linalg.inv(SHARE_OF_OWN * own + least * C + ridge)
     return found, np.ones(len(mean))
 
 
@@ -110,7 +112,9 @@ def _divided(rows: Array, inverses: Array, weights: Array) -> Array:
 
 
 def complete_errors(metric: Metric, n_slices: int) -> Couplings:
-    """The standard errors that couplings would have if the hidden spins were seen."""
+    """The standard errors that couplings would have if the hidden spins were seen, as far as the metric knows: a tenth
+    too small for the usual coupling.
+    """
     nv = metric.L.shape[1]
     JK = _errors(metric.JK, metric.weight_JK, n_slices)
     return Couplings(JK[:, :nv], JK[:, nv:], _errors(metric.L, metric.weight_L, n_slices))

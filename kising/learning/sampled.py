@@ -3,9 +3,10 @@
 Every iteration makes one sweep of all chains and one scale-free step. Three phases, each a rule:
 
     approach   full steps, until they lead nowhere: every STRETCH iterations the second half of all iterations so far
-               is cut in two, and in no block may the two means differ by more, in the root mean square, than
-               NEAR of a coupling's statistical error. At least LEAST_APPROACH iterations, at most half of those
-               allowed: what cannot be told from the data, such as a hidden spin without bonds, wanders for ever
+               is cut in two, and in no block may the two means differ by more, in the root mean square and beyond
+               what their scatter explains, than NEAR of a coupling's statistical error. At least LEAST_APPROACH
+               iterations, at most half of those allowed: what cannot be told from the data, such as a hidden spin
+               without bonds, wanders for ever, and its block never counts as converged
     average    steps shrink as k^-0.6, and the couplings reported are the mean over all iterations of this phase
     end        the Monte-Carlo error of that mean, as a share of each coupling's statistical error and in the root mean
                square over a block, has been below `noise` for `hold` iterations in a row
@@ -49,6 +50,8 @@ class Sampler(NamedTuple):
     """sums of the couplings over batches of iterations, in units of the bond scale, (k, n)"""
     batch: int
     """iterations a batch"""
+    arrived: tuple[bool, ...] = (False, False, False)
+    """whether full steps had come to where they lead when averaging began; of J, K, L"""
     anchor: Anchor | None = None
     """what steps are measured by, ..."""
     metric: Metric | None = None
@@ -101,20 +104,26 @@ def arrive(
     batches = np.vstack([batches[:-1], batches[-1] + couplings])
     sampler = sampler._replace(iterations=sampler.iterations + 1, batches=batches, batch=size)
     n = sampler.iterations
-    if sampler.averages or (n < longest_approach and not _near(sampler, blocks, statistical)):
+    ends = n >= longest_approach
+    if sampler.averages or not (ends or (n >= LEAST_APPROACH and n % STRETCH == 0)):
         return sampler
-    return sampler._replace(averages=True, iterations=0, batches=batches[:0], batch=FIRST_BATCH)
+    arrived = _near(sampler, blocks, statistical)
+    if not (ends or all(arrived)):
+        return sampler
+    return sampler._replace(
+        averages=True, iterations=0, batches=batches[:0], batch=FIRST_BATCH, arrived=arrived
+    )
 
 
-def _near(sampler: Sampler, blocks: list[slice], statistical: Array) -> bool:
-    """Whether full steps have come to where they lead."""
-    n = sampler.iterations
-    if n < LEAST_APPROACH or n % STRETCH:
-        return False
+def _near(sampler: Sampler, blocks: list[slice], statistical: Array) -> tuple[bool, ...]:
+    """Whether full steps have come to where they lead; of J, K, L."""
     means = _whole_batches(sampler)
-    first, second = np.array_split(means[len(means) // 2 :], 2)
-    way = (np.mean(first, axis=0) - np.mean(second, axis=0)) / statistical
-    return all(np.sqrt(np.mean(way[part] ** 2)) < NEAR for part in blocks)
+    recent = means[len(means) // 2 :]
+    if sampler.iterations < LEAST_APPROACH:
+        return tuple(False for _ in blocks)
+    square, variance = _halves(recent)
+    way = (square - variance) / statistical**2
+    return tuple(bool(np.mean(way[part]) < NEAR**2) for part in blocks)
 
 
 def _whole_batches(sampler: Sampler) -> Array:
@@ -124,12 +133,18 @@ def _whole_batches(sampler: Sampler) -> Array:
 
 def _drift(means: Array, blocks: list[slice]) -> list[float]:
     """For each block the squared difference of the halves' means over its variance, had they one mean."""
-    half = len(means) // 2
-    first, second = means[:half], means[-half:]
-    variance = (np.var(first, axis=0, ddof=1) + np.var(second, axis=0, ddof=1)) / half
-    square = (np.mean(first, axis=0) - np.mean(second, axis=0)) ** 2
+    square, variance = _halves(means)
     tiny = np.finfo(float).tiny
     return [float(np.sum(square[part]) / (np.sum(variance[part]) + tiny)) for part in blocks]
+
+
+def _halves(means: Array) -> tuple[Array, Array]:
+    """The squared difference of the means of both halves, and what it would be by their scatter alone."""
+    half = len(means) // 2
+    first, second = means[:half], means[-half:]
+    variance: Array = (np.var(first, axis=0, ddof=1) + np.var(second, axis=0, ddof=1)) / half
+    square: Array = (np.mean(first, axis=0) - np.mean(second, axis=0)) ** 2
+    return square, variance
 
 
 def mean(sampler: Sampler) -> Array | None:

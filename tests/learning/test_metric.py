@@ -12,7 +12,15 @@ from kising.estimators.inference import EStep
 from kising.learning import metric as module
 from kising.learning.checkpoint import load, save
 from kising.learning.em import Learning, advance, begin, pose, sampler_of
-from kising.learning.metric import SHARE_OF_AVERAGE, anchored, complete_errors, is_due, metric_of, metric_step
+from kising.learning.metric import (
+    SHARE_OF_AVERAGE,
+    SHARE_OF_OWN,
+    anchored,
+    complete_errors,
+    is_due,
+    metric_of,
+    metric_step,
+)
 from kising.learning.steps import RIDGE
 from kising.model import Couplings
 
@@ -47,9 +55,7 @@ def test_rows_are_divided_by_their_own_information(network) -> None:
     errors = complete_errors(metric, LENGTH - 2)
     for i in range(NV):
         own, average = information(couplings, visible, chains, i)
-        mixed = (
-            (1 - SHARE_OF_AVERAGE) * own + SHARE_OF_AVERAGE * own[0, 0] * average + RIDGE * np.eye(NV + NH)
-        )
+        mixed = SHARE_OF_OWN * own + SHARE_OF_AVERAGE * own[0, 0] * average + RIDGE * np.eye(NV + NH)
         ours = np.concatenate([step.J[i], step.K[i]])
         np.testing.assert_allclose(mixed @ ours, np.concatenate([slopes.J[i], slopes.K[i]]), atol=1e-12)
         expected = np.sqrt(np.diag(np.linalg.inv(mixed)) / (LENGTH - 2))
@@ -58,9 +64,7 @@ def test_rows_are_divided_by_their_own_information(network) -> None:
     for a in range(NH):
         freedom = 1 - np.tanh(before @ couplings.L[a]) ** 2
         own, average = (before.T * freedom) @ before / len(before), before.T @ before / len(before)
-        mixed = (
-            (1 - SHARE_OF_AVERAGE) * own + SHARE_OF_AVERAGE * freedom.mean() * average + RIDGE * np.eye(NV)
-        )
+        mixed = SHARE_OF_OWN * own + SHARE_OF_AVERAGE * freedom.mean() * average + RIDGE * np.eye(NV)
         np.testing.assert_allclose(mixed @ step.L[a], slopes.L[a], atol=1e-12)
 
 

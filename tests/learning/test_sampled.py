@@ -87,3 +87,15 @@ def test_drift_enters_the_error_of_its_block_alone() -> None:
     np.testing.assert_array_equal(moving[BLOCKS[0]], still[BLOCKS[0]])
     # From its first half to its second the mean has gone by a half.
     assert np.sqrt(np.mean(moving[BLOCKS[1]] ** 2)) > 0.1
+
+
+def test_a_block_that_had_not_arrived_is_told_apart() -> None:
+    values = 0.1 * noise(100)
+    values[:, BLOCKS[1]] += 0.05 * np.arange(100)[:, None]
+    assert feed(begin_sampling(10, 2, 500, seed=1), values, longest=100).arrived == (True, False, True)
+    # Noise, however large, is no drift: only what it does not explain counts.
+    loud = feed(begin_sampling(10, 2, 500, seed=1), 3.0 * noise(LEAST_APPROACH))
+    assert (loud.averages, loud.arrived) == (True, (True, True, True))
+    # Too short a way says nothing.
+    short = feed(begin_sampling(10, 2, 500, seed=1), 0.1 * noise(20), longest=20)
+    assert (short.averages, short.arrived) == (True, (False, False, False))
