@@ -128,7 +128,10 @@ def test_a_link_is_cut_in_the_middle_and_healed(
     assert results(net)["host"].value_counts()["alpha"] > 0
 
 
-def test_a_head_that_is_cut_off_leaves_a_directory_that_resumes(net: Lan, reference: pd.DataFrame) -> None:
+def test_a_head_that_is_cut_off_leaves_a_directory_that_resumes(net: Lan) -> None:
+    # Long enough not to be over before the first commit is seen, however slow this machine.
+    longer = {**SWEEP, "realizations": 60}
+    (net.base / "sweep.yaml").write_text(json.dumps(longer))
     head, second = net.cluster("alpha", "beta")
     with second.background(*command(net)) as driver:
         until(lambda: (now := progress(net)) is not None and now.done, driver)
@@ -137,6 +140,7 @@ def test_a_head_that_is_cut_off_leaves_a_directory_that_resumes(net: Lan, refere
     assert driver.returncode == 1
     assert "its head has not answered for 20 s; what is committed is safe" in said
     assert "Traceback" not in said
-    results = run_sweep(SWEEP, out=net.base / "out", in_process=True)
+    results = run_sweep(longer, out=net.base / "out", in_process=True)
+    reference = run_sweep(longer, out=net.base / "reference", in_process=True).runs
     assert results.outcome.done < len(reference)
     assert_same_bits(results.runs, reference)
