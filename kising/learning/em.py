@@ -43,6 +43,7 @@ from kising.learning.sparse import (
 )
 from kising.learning.steps import (
     STEPS,
+    UNIT,
     History,
     SpinProducts,
     accelerate,
@@ -58,7 +59,6 @@ from kising.learning.steps import (
 from kising.model import Array, BondScales, Couplings, Seed, Spins
 
 LARGEST_GROWTH = 20.0
-UNIT = BondScales(1.0, 1.0, 1.0)
 
 TRACE_COLUMNS = (
     "iteration",

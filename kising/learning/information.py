@@ -30,7 +30,7 @@ from kising.estimators.block import Block, empty_estimate, fields
 from kising.estimators.gibbs import first_chains, sweep
 from kising.estimators.parallel import one_blas_thread
 from kising.learning.em import EMState, Problem, learned, noise_of
-from kising.learning.steps import RIDGE
+from kising.learning.steps import RIDGE, UNIT, unflatten
 from kising.model import Array, Couplings, Seed, Spins
 
 # A matrix of 10,000 couplings squared takes 0.8 GB, its factor as much.
@@ -66,8 +66,7 @@ def standard_errors(couplings: Couplings, visible: Spins, *, seed: Seed, samples
     nv, nh = couplings.K.shape
     with one_blas_thread():
         variances = _inverse_diagonal(complete, missing, nv, nh) / n_slices
-    J, K, L = np.split(np.sqrt(variances), np.cumsum([nv * nv, nv * nh]))
-    return Couplings(J.reshape(nv, nv), K.reshape(nv, nh), L.reshape(nh, nv))
+    return unflatten(np.sqrt(variances), couplings, UNIT)
 
 
 def errors_of(state: EMState, problem: Problem, seed: Seed) -> Couplings | None:

@@ -117,11 +117,10 @@ def arrive(
 
 def _near(sampler: Sampler, blocks: list[slice], statistical: Array) -> tuple[bool, ...]:
     """Whether full steps have come to where they lead; of J, K, L."""
-    means = _whole_batches(sampler)
-    recent = means[len(means) // 2 :]
     if sampler.iterations < LEAST_APPROACH:
         return tuple(False for _ in blocks)
-    square, variance = _halves(recent)
+    means = _whole_batches(sampler)
+    square, variance = _halves(means[len(means) // 2 :])
     way = (square - variance) / statistical**2
     return tuple(bool(np.mean(way[part]) < NEAR**2) for part in blocks)
 

@@ -12,6 +12,8 @@ Where such a step vanishes is what was asked for: with l1, G = λ sign(x) where 
 is; decimated, G = 0 for all that is kept. Nothing is remembered between iterations but the couplings.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from kising.estimators.inference import Gradient
@@ -51,15 +53,26 @@ def penalised_step(
     couplings: Couplings, gradient: Gradient, products: SpinProducts, penalty: Couplings
 ) -> Couplings:
     """From the couplings to the minimum of q + Σ λ |x|, row by row."""
+    return _by_rows(_descend_rows, couplings, gradient, products, penalty)
+
+
+def _by_rows(
+    step_of: Callable[[Array, Array, Array, Array, Array], Array],
+    couplings: Couplings,
+    gradient: Gradient,
+    products: SpinProducts,
+    what: Couplings,
+) -> Couplings:
+    """The step of the rows of (J, K), and of those of L: each from rows, slopes, C, freedom and what it goes by."""
     nv = products.now.shape[0]
-    JK = _descend_rows(
+    JK = step_of(
         np.hstack([couplings.J, couplings.K]),
         np.hstack([gradient.J, gradient.K]),
         complete_information(gradient, products),
         gradient.freedom_visible,
-        np.hstack([penalty.J, penalty.K]),
+        np.hstack([what.J, what.K]),
     )
-    L = _descend_rows(couplings.L, gradient.L, products.before, gradient.freedom_hidden, penalty.L)
+    L = step_of(couplings.L, gradient.L, products.before, gradient.freedom_hidden, what.L)
     return Couplings(JK[:, :nv], JK[:, nv:], L)
 
 
@@ -120,18 +133,9 @@ def decimated_step(
     couplings: Couplings, gradient: Gradient, products: SpinProducts, share: float
 ) -> Couplings:
     """From the couplings to the minimum of q over the share of every block that is kept, the others at zero."""
-    nv = products.now.shape[0]
     whole = scaled_step(gradient, products)
     kept = Couplings(*(_largest(x + dx, share) for x, dx in zip(couplings, whole, strict=True)))
-    JK = _restricted_rows(
-        np.hstack([couplings.J, couplings.K]),
-        np.hstack([gradient.J, gradient.K]),
-        complete_information(gradient, products),
-        gradient.freedom_visible,
-        np.hstack([kept.J, kept.K]),
-    )
-    L = _restricted_rows(couplings.L, gradient.L, products.before, gradient.freedom_hidden, kept.L)
-    return Couplings(JK[:, :nv], JK[:, nv:], L)
+    return _by_rows(_restricted_rows, couplings, gradient, products, kept)
 
 
 def _largest(block: Array, share: float) -> Array:

@@ -27,6 +27,8 @@ from kising.estimators.inference import Gradient
 from kising.model import Array, BondScales, Couplings, Spins
 
 STEPS = ("scaled", "gradient")
+# For couplings as they are, not in units of the bond scale.
+UNIT = BondScales(1.0, 1.0, 1.0)
 MEMORY = 5
 # Relative to the unit diagonal of C: makes C positive definite where there are fewer slices than spins.
 RIDGE = 1e-6
@@ -128,8 +130,7 @@ def ascend(
     """Plain gradient ascent with momentum."""
     slope = np.concatenate([gradient.J.ravel(), gradient.K.ravel(), gradient.L.ravel()])
     velocity = momentum * history.velocity + rate * slope
-    unit = BondScales(1.0, 1.0, 1.0)
-    new = unflatten(flatten(couplings, unit) + velocity, couplings, unit)
+    new = unflatten(flatten(couplings, UNIT) + velocity, couplings, UNIT)
     return new, history._replace(velocity=velocity)
 
 

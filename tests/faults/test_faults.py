@@ -21,6 +21,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from campaign import SHORT, Zygote, count_wrong
+from children import python
 from click.testing import CliRunner
 
 import kising
@@ -251,22 +252,10 @@ def holder(path: Path, prelude: str) -> Iterator[subprocess.Popen[str]]:
             print("held", flush=True)
             sys.stdin.read()
     """
-    child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
-    try:
+    with python(code) as child:
+        assert child.stdout is not None
         assert child.stdout.readline() == "held\n"
         yield child
-    finally:
-        child.kill()
-        child.wait()
-        child.stdin.close()
-        child.stdout.close()
 
 
 def test_a_second_driver_on_another_host_is_refused_by_name(tmp_path: Path, reference: pd.DataFrame) -> None:

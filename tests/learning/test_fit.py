@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from resuming import assert_continues
 
 from kising import Couplings, bond_scales, draw_couplings, fit, gradient, simulate
 from kising.estimators.inference import EStep
 from kising.learning.checkpoint import CheckpointError, load, save
-from kising.learning.em import Learning, advance, begin, pose
+from kising.learning.em import Learning, begin, pose
 from kising.learning.scores import nominal_scales
 from kising.learning.starts import from_signs
 
@@ -149,19 +150,7 @@ def test_a_saved_state_continues_bit_for_bit(step: str, stop: int) -> None:
         patience=3,
     )  # fmt: skip
     posed = pose(visible, scales, truth, aligned=False)
-    state = begin(from_signs(truth, scales, seed=1))
-    whole = state
-    while whole.outcome == "running":
-        whole = advance(whole, posed, learning)
-    for _ in range(stop):
-        state = advance(state, posed, learning)
-    state = load(save(state))
-    while state.outcome == "running":
-        state = advance(state, posed, learning)
-    assert state.outcome == whole.outcome
-    np.testing.assert_array_equal(state.trace, whole.trace)
-    for x, y in zip(state.couplings, whole.couplings, strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert_continues(begin(from_signs(truth, scales, seed=1)), posed, learning, stop=stop)
 
 
 def test_damaged_states_are_refused() -> None:

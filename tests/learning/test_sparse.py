@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+from resuming import assert_continues
 from scipy import stats
 
 from kising import Couplings, draw_couplings, fit, gradient, simulate
 from kising.estimators.inference import EStep
-from kising.learning.checkpoint import load, save
 from kising.learning.em import Learning, advance, begin, pose
 from kising.learning.scores import scales_of
 from kising.learning.sparse import (
@@ -174,17 +174,7 @@ def test_a_saved_state_continues_bit_for_bit(how: dict, stop: int) -> None:
     truth, recording, scales = problem(2, length=1000)
     learning = Learning(estep=EStep(), momentum=0.5, max_iterations=30, tolerance=1e-12, patience=3, **how)
     posed = pose(recording, scales, truth, aligned=False)
-    whole = state = begin(from_data(recording, 2, scales, seed=1))
-    while whole.outcome == "running":
-        whole = advance(whole, posed, learning)
-    for _ in range(stop):
-        state = advance(state, posed, learning)
-    state = load(save(state))
-    while state.outcome == "running":
-        state = advance(state, posed, learning)
-    np.testing.assert_array_equal(state.trace, whole.trace)
-    for x, y in zip(state.couplings, whole.couplings, strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert_continues(begin(from_data(recording, 2, scales, seed=1)), posed, learning, stop=stop)
 
 
 def test_fits_do_not_settle_before_the_known_number_is_reached() -> None:

@@ -8,13 +8,10 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from children import python
 from filelock import FileLock
 
 from kising.sweep import directory as module
@@ -59,26 +56,6 @@ def fail_at(step: str, error: BaseException, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(os, "open", open_)
     if step == "replace":
         monkeypatch.setattr(os, "replace", replace)
-
-
-@contextmanager
-def python(code: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a child process, ready once it has printed a line."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.wait()
-        child.stdin.close()
-        child.stdout.close()
 
 
 def line(child: subprocess.Popen[str]) -> str:
