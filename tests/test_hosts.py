@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from bits import assert_same_bits
 from hosts import Lan, lan, unavailable
-from nodes import KISING
+from nodes import WORKS
+from sweep.gate import GATE, open_to
 
 from kising import run_sweep
 from kising.sweep.directory import Progress, SweepDirectory
@@ -21,7 +24,7 @@ pytestmark = [pytest.mark.hosts, pytest.mark.skipif(bool(why := unavailable()), 
 SWEEP = {
     "name": "hosts",
     "seed": 6,
-    "realizations": 20,
+    "realizations": 10,
     "model": {"visible": 8, "hidden": 6},
     "learner": {"max_iterations": 30, "tolerance": 1e-12, "estimator": "exact"},
     "axes": {"data.length": [6000, 8000]},
@@ -37,11 +40,18 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 def net() -> Iterator[Lan]:
     with lan() as net:
         (net.base / "sweep.yaml").write_text(json.dumps(SWEEP))
+        net.variables[GATE] = str(net.base / "gate")
+        let_through(net, 0)
         yield net
 
 
+def let_through(net: Lan, realizations: int = SWEEP["realizations"]) -> None:
+    """Open the gate at which runs wait, so that what happens to hosts happens in the middle of a sweep."""
+    open_to(net.base / "gate", realizations)
+
+
 def command(net: Lan, *more: str) -> list[str]:
-    return [*KISING, "run", "sweep.yaml", "--out", "out", "--address", net.address, *more]
+    return [sys.executable, str(Path(WORKS) / "gate.py"), "run", "sweep.yaml", "--out", "out", "--address", net.address, *more]
 
 
 def progress(net: Lan) -> Progress | None:
@@ -86,6 +96,7 @@ def test_three_hosts_and_none_for_who_has_no_token(net: Lan, reference: pd.DataF
         unaware = third.run(*command(net, "--out", "other"), RAY_AUTH_MODE="disabled", RAY_AUTH_TOKEN="")
         outside = stranger.run(*command(net, "--out", "other"))
         print(f"\nthree refusals took {time.monotonic() - began:.1f} s, starts of Python included")
+        let_through(net)
         _, said = driver.communicate(timeout=300)
     assert driver.returncode == 0, said
     assert_same_bits(results(net), reference)
@@ -104,6 +115,7 @@ def test_a_host_is_killed_in_the_middle(net: Lan, reference: pd.DataFrame) -> No
     with head.background(*command(net)) as driver:
         until(lambda: runs_on(net, "beta"), driver)
         second.kill()
+        let_through(net)
         _, said = driver.communicate(timeout=300)
     assert driver.returncode == 0, said
     assert_same_bits(results(net), reference)
@@ -121,6 +133,7 @@ def test_a_link_is_cut_in_the_middle_and_healed(
         noticed = time.monotonic() - cut
         record_property("seconds until the cut link was noticed", noticed)
         print(f"\nthe cut link was noticed after {noticed:.1f} s")
+        let_through(net)
         second.heal()  # and it may say that it has finished what it had
         _, said = driver.communicate(timeout=300)
     assert driver.returncode == 0, said
@@ -128,19 +141,16 @@ def test_a_link_is_cut_in_the_middle_and_healed(
     assert results(net)["host"].value_counts()["alpha"] > 0
 
 
-def test_a_head_that_is_cut_off_leaves_a_directory_that_resumes(net: Lan) -> None:
-    # Long enough not to be over before the first commit is seen, however slow this machine.
-    longer = {**SWEEP, "realizations": 60}
-    (net.base / "sweep.yaml").write_text(json.dumps(longer))
+def test_a_head_that_is_cut_off_leaves_a_directory_that_resumes(net: Lan, reference: pd.DataFrame) -> None:
     head, second = net.cluster("alpha", "beta")
     with second.background(*command(net)) as driver:
+        let_through(net, SWEEP["realizations"] // 2)
         until(lambda: (now := progress(net)) is not None and now.done, driver)
         head.cut()
         _, said = driver.communicate(timeout=120)
     assert driver.returncode == 1
     assert "its head has not answered for 20 s; what is committed is safe" in said
     assert "Traceback" not in said
-    results = run_sweep(longer, out=net.base / "out", in_process=True)
-    reference = run_sweep(longer, out=net.base / "reference", in_process=True).runs
+    results = run_sweep(SWEEP, out=net.base / "out", in_process=True)
     assert results.outcome.done < len(reference)
     assert_same_bits(results.runs, reference)
