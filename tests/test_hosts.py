@@ -12,9 +12,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from bits import assert_same_bits
+from gate import open_to
 from hosts import Lan, lan, unavailable
 from nodes import WORKS
-from sweep.gate import GATE, open_to
 
 from kising import run_sweep
 from kising.sweep.directory import Progress, SweepDirectory
@@ -40,7 +40,6 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 def net() -> Iterator[Lan]:
     with lan() as net:
         (net.base / "sweep.yaml").write_text(json.dumps(SWEEP))
-        net.variables[GATE] = str(net.base / "gate")
         let_through(net, 0)
         yield net
 
@@ -51,7 +50,18 @@ def let_through(net: Lan, realizations: int = SWEEP["realizations"]) -> None:
 
 
 def command(net: Lan, *more: str) -> list[str]:
-    return [sys.executable, str(Path(WORKS) / "gate.py"), "run", "sweep.yaml", "--out", "out", "--address", net.address, *more]
+    return [
+        sys.executable,
+        str(Path(WORKS) / "gate.py"),
+        str(net.base / "gate"),
+        "run",
+        "sweep.yaml",
+        "--out",
+        "out",
+        "--address",
+        net.address,
+        *more,
+    ]
 
 
 def progress(net: Lan) -> Progress | None:

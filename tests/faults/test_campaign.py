@@ -34,6 +34,7 @@ def test_killed_drivers_lose_nothing(
     assert tally.kills.total() >= 8
 
 
+@pytest.mark.hosts
 def test_killed_rays_lose_nothing(
     tmp_path: Path, fault_seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -112,7 +112,7 @@ def refusal(out: Path) -> str | None:
 @pytest.mark.parametrize(
     ("code", "lasts", "stride", "words"),
     [
-        (errno.ENOSPC, False, 17, "no space left"),
+        (errno.ENOSPC, False, 31, "no space left"),
         (errno.EROFS, True, 41, "read-only"),
         pytest.param(errno.ENOSPC, False, 1, "no space left", marks=pytest.mark.faults),
         pytest.param(errno.EROFS, True, 1, "read-only", marks=pytest.mark.faults),

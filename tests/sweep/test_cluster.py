@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from bits import assert_same_bits
+from gate import open_to
 from nodes import Nodes, nodes
 
 import kising
@@ -218,10 +219,11 @@ SWEEP = {
 }
 IMPATIENT = """
 import sys
+from pathlib import Path
+import gate
 from kising.sweep import driver
 driver._HEAD_SECONDS = 4.0
-from kising.cli import main
-main(sys.argv[1:])
+gate.main(Path(sys.argv[1]), sys.argv[2:])
 """
 
 
@@ -231,7 +233,8 @@ def test_a_head_that_dies_leaves_a_directory_that_resumes(cluster: Nodes, tmp_pa
     out, file = tmp_path / "out", tmp_path / "sweep.yaml"
     file.write_text(json.dumps(SWEEP))
     arguments = ["run", str(file), "--out", str(out), "--address", cluster.address]
-    with cluster.background(sys.executable, "-c", IMPATIENT, *arguments) as driver:
+    open_to(tmp_path / "gate", 10)
+    with cluster.background(sys.executable, "-c", IMPATIENT, str(tmp_path / "gate"), *arguments) as driver:
         until(lambda: (now := progress(out)) and now.done)
         cluster.kill(0)
         _, said = driver.communicate(timeout=60)
