@@ -229,6 +229,15 @@ def checked_gradient(couplings: Couplings, spins: Spins, estep: EStep, *, thread
     return _mean(parts, n_slices, *couplings.K.shape)
 
 
+def marginals(couplings: Couplings, spins: Spins, estep: EStep) -> Array:
+    """⟨σ_b⟩ of every slice, (T-2, Nh), for arguments that were checked and resolved before."""
+
+    def mu(block: Block, estimate: Estimate, errors: Errors | None) -> Array:
+        return estimate.mu
+
+    return np.concatenate(list(each_block(couplings, spins, estep, mu, keep_pairs=False, threads=1)))
+
+
 def _mean(parts: Iterator[Gradient], n_slices: int, nv: int, nh: int) -> Gradient:
     """The sums of all blocks as means over slices and units."""
     total: list[Any] = list(next(parts))

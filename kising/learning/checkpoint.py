@@ -11,7 +11,7 @@ import numpy as np
 
 from kising.estimators.gibbs import Chains
 from kising.learning.em import TRACE_COLUMNS, EMState
-from kising.learning.metric import Anchor
+from kising.learning.metric import Anchor, Shares
 from kising.learning.sampled import Sampler
 from kising.learning.steps import History
 from kising.model import Couplings
@@ -27,6 +27,7 @@ def save(state: EMState) -> bytes:
     np.savez(
         buffer,
         **_of_sampler(state.sampler),
+        **_of_anchor(state.anchor),
         J=state.couplings.J,
         K=state.couplings.K,
         L=state.couplings.L,
@@ -55,7 +56,6 @@ def _of_sampler(sampler: Sampler | None) -> dict[str, Any]:
         "sampled_iterations": np.array(sampler.iterations),
         "batches": sampler.batches,
         "batch": np.array(sampler.batch),
-        **_of_anchor(sampler.anchor),
     }
 
 
@@ -67,6 +67,7 @@ def _of_anchor(anchor: Anchor | None) -> dict[str, Any]:
         "anchor_chains": np.packbits(anchor.chains > 0),
         "anchor_shape": np.array(anchor.chains.shape),
         "anchor_rows": np.array(anchor.rows),
+        "anchor_shares": np.array(anchor.shares),
     }
 
 
@@ -75,7 +76,10 @@ def _anchor(found: Mapping[str, Any]) -> Anchor | None:
         return None
     couplings = Couplings(*(found[f"anchor_{name}"] for name in Couplings._fields))
     return Anchor(
-        couplings, _spins(found["anchor_chains"], found["anchor_shape"]), bool(found["anchor_rows"])
+        couplings,
+        _spins(found["anchor_chains"], found["anchor_shape"]),
+        bool(found["anchor_rows"]),
+        Shares(*map(float, found["anchor_shares"])),
     )
 
 
@@ -96,7 +100,6 @@ def _sampler(found: Mapping[str, Any]) -> Sampler | None:
         iterations=int(found["sampled_iterations"]),
         batches=found["batches"],
         batch=int(found["batch"]),
-        anchor=_anchor(found),
     )
 
 
@@ -123,6 +126,7 @@ def load(data: bytes) -> EMState:
             trace=found["trace"],
             outcome=str(found["outcome"]),
             sampler=_sampler(found),
+            anchor=_anchor(found),
         )
     except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, IndexError) as error:
         raise CheckpointError(f"not a saved state of learning: {error}") from error

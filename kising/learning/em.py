@@ -1,8 +1,8 @@
 """The EM loop: a pure function from one state to the next, and everything that decides when it ends.
 
-The verdict, in one place. At each iteration the scale-free step (`steps.scaled_step`) is computed, whichever
-step is taken: it is the distance that EM would go next, so that it does not depend on a learning rate; with `l1` or
-`decimate`, it is the step of `sparse`. Block X of J, K, L
+The verdict, in one place. At each iteration the scale-free step (the first as in `steps.scaled_step`, later ones as in
+`metric`) is computed, whichever step is taken: it is the distance that EM would go next, so that it does not depend on
+a learning rate; with `l1` or `decimate`, it is the step of `sparse`. Block X of J, K, L
 
     has converged    when √(mean ΔX²)/sd_X has stayed below `tolerance` for `hold` iterations in a row
     has diverged     when its root mean square has passed 20 bond scales (of the ensemble, or of a dense
@@ -18,16 +18,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.estimators.inference import EStep, Gradient, checked_gradient, sampled_gradient
-from kising.learning.metric import complete_errors, metric_step
+from kising.estimators.inference import EStep, Gradient, checked_gradient, marginals, sampled_gradient
+from kising.learning.metric import (
+    SLICES,
+    Anchor,
+    Metric,
+    bounded,
+    complete_errors,
+    fits,
+    is_due,
+    metric_of,
+    metric_step,
+    of_chains,
+    of_marginals,
+)
 from kising.learning.sampled import (
     Sampler,
     arrive,
     begin_sampling,
     gain,
     mean,
-    measured,
-    metric_in,
     monte_carlo_error,
 )
 from kising.learning.scores import BLOCKS, align, nominal_scales, rmse
@@ -50,6 +60,7 @@ from kising.learning.steps import (
     ascend,
     blocks_of,
     flatten,
+    forgotten,
     no_history,
     scaled_step,
     spin_products,
@@ -163,6 +174,10 @@ class EMState:
     """running | converged | stalled | diverged"""
     sampler: Sampler | None = None
     """chains and averages of estimator gibbs"""
+    anchor: Anchor | None = None
+    """what steps are measured by, once there is such a thing, ..."""
+    metric: Metric | None = None
+    """... and made of it, unless the state was just read: the one part that is not saved"""
 
     @property
     def iteration(self) -> int:
@@ -209,24 +224,41 @@ def advance(state: EMState, problem: Problem, learning: Learning, *, threads: in
     sampler = state.sampler
     if sampler is None:
         gradient = checked_gradient(state.couplings, problem.visible, learning.estep, threads=threads)
-        return move(state, gradient, problem, learning)
-    gradient, chains = sampled_gradient(
-        state.couplings,
-        problem.visible,
-        sampler.chains,
-        key=sampler.key,
-        iteration=state.iteration,
-        threads=threads,
-    )
-    sampler = measured(
-        sampler._replace(chains=chains), state.couplings, problem.visible, iteration=state.iteration
-    )
-    return move(replace(state, sampler=sampler), gradient, problem, learning)
+    else:
+        gradient, chains = sampled_gradient(
+            state.couplings,
+            problem.visible,
+            sampler.chains,
+            key=sampler.key,
+            iteration=state.iteration,
+            threads=threads,
+        )
+        state = replace(state, sampler=sampler._replace(chains=chains))
+    if _is_measured_anew(state, learning):
+        state = replace(state, anchor=_anchor(state, problem, learning), metric=None)
+    if state.anchor is not None and state.metric is None:
+        state = replace(state, metric=metric_of(state.anchor, problem.visible))
+    return move(state, gradient, problem, learning)
+
+
+def _is_measured_anew(state: EMState, learning: Learning) -> bool:
+    """Whether steps are measured by another metric from this iteration on. Sparse steps, and those of a network too
+    large for it, have none.
+    """
+    noisy = state.sampler is not None
+    return is_due(state.iteration, noisy=noisy) and (noisy or (fits(state.couplings) and not learning.sparse))
+
+
+def _anchor(state: EMState, problem: Problem, learning: Learning) -> Anchor:
+    if state.sampler is not None:
+        return of_chains(state.couplings, state.sampler.chains, state.iteration)
+    mu = marginals(state.couplings, problem.visible[: SLICES + 2], learning.estep)
+    return of_marginals(state.couplings, mu, state.iteration)
 
 
 def move(state: EMState, gradient: Gradient, problem: Problem, learning: Learning) -> EMState:
     """What of an iteration comes after the E-step."""
-    couplings = state.couplings
+    couplings, anew = state.couplings, _is_measured_anew(state, learning)
     step = _step(state, gradient, problem, learning) if _finite(gradient) else None
     sizes = tuple(np.inf for _ in BLOCKS)
     if step is not None:
@@ -252,7 +284,11 @@ def move(state: EMState, gradient: Gradient, problem: Problem, learning: Learnin
     if state.sampler is not None:
         return _wander(state, step, problem, longest_approach=max(1, learning.max_iterations // 2))
     if learning.step == "scaled":
-        past = state.history if learning.decimate is None else narrowed(couplings, step, state.history)
+        past = state.history
+        if learning.decimate is not None:
+            past = narrowed(couplings, step, past)
+        elif anew:
+            past = forgotten(past)  # steps of another metric
         moved, history = accelerate(couplings, step, past, problem.scales, patience=learning.patience)
         if learning.sparse:
             moved = with_zeros(moved, couplings, step)
@@ -272,9 +308,10 @@ def _penalty(gradient: Gradient, problem: Problem, learning: Learning) -> Coupli
 
 
 def _step(state: EMState, gradient: Gradient, problem: Problem, learning: Learning) -> Couplings:
-    """The scale-free step, penalised or decimated where that is asked for; of a sampler, that of its metric."""
-    if state.sampler is not None:
-        return metric_step(metric_in(state.sampler), gradient)
+    """The scale-free step: that of the metric once there is one; penalised or decimated where that is asked for."""
+    if state.metric is not None:
+        step = metric_step(state.metric, gradient)
+        return step if state.sampler is not None else bounded(step, problem.scales)
     if learning.l1 > 0:
         return penalised_step(
             state.couplings, gradient, problem.products, _penalty(gradient, problem, learning)
@@ -287,15 +324,16 @@ def _step(state: EMState, gradient: Gradient, problem: Problem, learning: Learni
 
 def _wander(state: EMState, step: Couplings, problem: Problem, *, longest_approach: int) -> EMState:
     """The step of a learner whose gradient is noisy."""
-    sampler = state.sampler
+    sampler, metric = state.sampler, state.metric
     assert sampler is not None
+    assert metric is not None
     share = gain(sampler)
     couplings = within_reach(state.couplings, Couplings(*(share * x for x in step)), problem.scales)
     sampler = arrive(
         sampler,
         flatten(couplings, problem.scales),
         blocks_of(couplings),
-        flatten(complete_errors(metric_in(sampler), len(problem.visible) - 2), problem.scales),
+        flatten(complete_errors(metric, len(problem.visible) - 2), problem.scales),
         longest_approach=longest_approach,
     )
     return replace(state, couplings=couplings, sampler=sampler)
@@ -304,9 +342,9 @@ def _wander(state: EMState, step: Couplings, problem: Problem, *, longest_approa
 def _noise_shares(state: EMState, problem: Problem) -> tuple[float, ...]:
     """Of J, K, L: the Monte-Carlo error as a share of the statistical one, in the root mean square."""
     errors = noise_of(state, problem)
-    if errors is None or state.sampler is None:
+    if errors is None or state.metric is None:
         return tuple(np.nan for _ in BLOCKS)
-    statistical = complete_errors(metric_in(state.sampler), len(problem.visible) - 2)
+    statistical = complete_errors(state.metric, len(problem.visible) - 2)
     return tuple(
         float(np.sqrt(np.mean((x / error) ** 2))) for x, error in zip(errors, statistical, strict=True)
     )

@@ -23,8 +23,7 @@ import numpy as np
 
 from kising.counter import key_of
 from kising.estimators.gibbs import Chains, first_chains
-from kising.learning.metric import Anchor, Metric, anchored, is_due, metric_of
-from kising.model import Array, Couplings, Seed, Spins
+from kising.model import Array, Seed
 
 STRETCH = 20
 LEAST_APPROACH = 60
@@ -52,10 +51,6 @@ class Sampler(NamedTuple):
     """iterations a batch"""
     arrived: tuple[bool, ...] = (False, False, False)
     """whether full steps had come to where they lead when averaging began; of J, K, L"""
-    anchor: Anchor | None = None
-    """what steps are measured by, ..."""
-    metric: Metric | None = None
-    """... and made of it, unless the state was just read: the one part that is not saved"""
 
 
 def begin_sampling(n_slices: int, hidden: int, n_couplings: int, seed: Seed) -> Sampler:
@@ -64,20 +59,6 @@ def begin_sampling(n_slices: int, hidden: int, n_couplings: int, seed: Seed) -> 
     return Sampler(
         key, first_chains(n_slices, hidden, key), False, 0, np.empty((0, n_couplings)), FIRST_BATCH
     )
-
-
-def measured(sampler: Sampler, couplings: Couplings, visible: Spins, *, iteration: int) -> Sampler:
-    """The sampler with the metric of this iteration."""
-    anchor, metric = sampler.anchor, sampler.metric
-    if anchor is None or is_due(iteration):
-        anchor, metric = anchored(couplings, sampler.chains, iteration), None
-    return sampler._replace(anchor=anchor, metric=metric or metric_of(anchor, visible))
-
-
-def metric_in(sampler: Sampler) -> Metric:
-    """The metric of a sampler that was measured."""
-    assert sampler.metric is not None
-    return sampler.metric
 
 
 def gain(sampler: Sampler) -> float:

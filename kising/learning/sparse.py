@@ -24,6 +24,7 @@ from kising.learning.steps import (
     History,
     SpinProducts,
     complete_information,
+    forgotten,
     scaled_step,
 )
 from kising.model import Array, Couplings
@@ -160,7 +161,7 @@ def _restricted_rows(rows: Array, slopes: Array, C: Array, freedom: Array, kept:
 def narrowed(couplings: Couplings, step: Couplings, history: History) -> History:
     """The history to accelerate with: none where the step drops couplings or takes some back, for it is of others."""
     same = all(np.array_equal(x == 0, x + dx == 0) for x, dx in zip(couplings, step, strict=True))
-    return history if same else history._replace(points=history.points[:0], steps=history.steps[:0])
+    return history if same else forgotten(history)
 
 
 def with_zeros(moved: Couplings, couplings: Couplings, step: Couplings) -> Couplings:

@@ -1,8 +1,9 @@
 """One step of learning: from a gradient to the next couplings.
 
 `scaled`    (default) the step that needs no rate: the gradient of a row, divided by the row's complete-data
-            information with the weights 1 - m_i² averaged, (mean of 1-m_i²) C, C = mean of x xᵀ, x = (s, σ);
-            for L, x = s⁻. Repeating it is EM; Anderson acceleration makes a longer one of the last few.
+            information. Here with the weights 1 - m_i² averaged, (mean of 1-m_i²) C, C = mean of x xᵀ, x = (s, σ);
+            for L, x = s⁻: the first step, and those of sparse learning and of very large networks. All others are
+            divided as `metric` has it. Repeating it is EM; Anderson acceleration makes a longer one of the last few.
 `gradient`  the paper's plain ascent: rate times the gradient of the mean log-likelihood, with momentum.
 
 Anderson acceleration solves for a vanishing step, wherever that is: near a saddle of the likelihood it goes
@@ -80,6 +81,11 @@ def no_history(size: int) -> History:
     return History(np.empty((0, size)), np.empty((0, size)), np.inf, -1, np.zeros(size))
 
 
+def forgotten(history: History) -> History:
+    """A memory without the steps before, which acceleration would build on."""
+    return history._replace(points=history.points[:0], steps=history.steps[:0])
+
+
 def complete_information(gradient: Gradient, products: SpinProducts) -> Array:
     """C of the rows of (J, K): mean of x xᵀ, x = (s, σ)."""
     return np.block(
@@ -146,7 +152,7 @@ def accelerate(
     size = float(np.linalg.norm(f))
     shrinking = history.shrinking + 1 if size < history.size else 0
     if size > GROWTH_THAT_DROPS_HISTORY * history.size or shrinking < patience:
-        points, steps = points[:0], steps[:0]
+        points, steps, *_ = forgotten(history)
     points = np.vstack([points, x])[-MEMORY - 1 :]
     steps = np.vstack([steps, f])[-MEMORY - 1 :]
     move = f

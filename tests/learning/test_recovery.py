@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kising import Couplings, bond_scales, draw_couplings, fit, simulate
+from kising import Couplings, bond_scales, draw_couplings, fit, gradient, simulate
 
 LENGTHS = (1_000, 10_000, 100_000)
 NETWORKS = range(5)
@@ -42,6 +42,20 @@ def test_bp_reaches_the_error_of_exact_averages_in_j(exact_fits) -> None:
     bp = np.mean([learn(n, 10_000, "bp").rmse["J"] for n in NETWORKS])
     exact = np.mean([exact_fits[n, 10_000].rmse["J"] for n in NETWORKS])
     assert bp < 1.05 * exact
+
+
+@pytest.mark.parametrize("network", [2, 6])
+def test_learning_does_not_end_on_a_plateau_where_bonds_saturate(network: int) -> None:
+    """Sparse strong networks on which steps divided by averaged information are next to nothing far from the end."""
+    truth = draw_couplings(12, 3, connectivity=0.15, seed=network)
+    visible = simulate(truth, 5_000, seed=network).visible
+    scales = bond_scales(12, 3, strength=1.0, connectivity=0.15)
+    nats = {}
+    for name, start in {"signs": "signs", "truth": truth}.items():
+        result = fit(visible, 3, estimator="exact", start=start, truth=truth, scales=scales, seed=network)
+        assert result.outcome == "converged"
+        nats[name] = gradient(result.couplings, visible, estimator="exact").log_likelihood * 4_998
+    assert nats["signs"] > nats["truth"] - 1
 
 
 def test_recovery_does_not_depend_on_names_of_hidden_units() -> None:
