@@ -280,13 +280,22 @@ def report(directory: Path, form: str) -> None:
     show_default=True,
 )
 @click.option(
+    "--starts",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Try so many starts on the beginning of the recording, and learn from the likeliest.",
+)
+@click.option(
     "--out", type=click.Path(path_type=Path), help="Where the couplings go [FILE with .couplings.npz]."
 )
 @click.option(
     "--errors", is_flag=True, help="Standard errors of the couplings too: J_error, K_error, L_error."
 )
 @_plainly
-def fit(file: Path, hidden: int, seed: int, estimator: str, out: Path | None, errors: bool) -> None:
+def fit(
+    file: Path, hidden: int, seed: int, estimator: str, starts: int, out: Path | None, errors: bool
+) -> None:
     """Learn couplings from a recording of your own: a .npy or .csv file, a row a step, -1 and +1."""
     from kising.recordings import fit_file
 
@@ -296,6 +305,7 @@ def fit(file: Path, hidden: int, seed: int, estimator: str, out: Path | None, er
         hidden=hidden,
         seed=seed,
         estimator=estimator,
+        starts=starts,
         errors=errors,
     )
     for line in outcome.lines:

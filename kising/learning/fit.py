@@ -21,6 +21,7 @@ from kising.learning.em import (
     score,
 )
 from kising.learning.information import check_size, errors_of
+from kising.learning.pilots import choose_start
 from kising.learning.scores import BLOCKS, nominal_scales, scales_of
 from kising.learning.starts import PATIENCE, STARTS, chain_seed, error_seed, from_data, from_signs
 from kising.model import BondScales, Couplings, Seed, as_couplings, as_spins
@@ -82,6 +83,7 @@ def fit(
     noise: float = 0.1,
     l1: float = 0.0,
     decimate: float | None = None,
+    starts: int = 1,
     errors: bool = False,
     threads: int = 1,
     state: EMState | None = None,
@@ -92,12 +94,15 @@ def fit(
     couplings to start from. `scales` are the bond scales that steps and RMSE are measured in: by default
     those of the truth's non-zero bonds, or, without a truth, those of a dense network of strength 1. `l1` is a
     penalty on the size of every coupling, in standard errors: 0 for none; `decimate` the share of the couplings
-    of J, K and L each that may differ from zero, forced at every step (see `kising.learning.sparse`). `errors` asks
+    of J, K and L each that may differ from zero, forced at every step (see `kising.learning.sparse`). With several
+    `starts`, learning goes on from the likeliest of as many pilots (see `kising.learning.pilots`). `errors` asks
     for standard errors, whose matrix is the square of the number of couplings. A fit that diverges ends with its
     flags false; it does not raise.
     """
     if hidden < 1:
         raise ValueError(f"hidden={hidden}: must be at least 1")
+    if starts < 1 or (starts > 1 and not isinstance(start, str)):
+        raise ValueError(f"starts={starts}: must be at least 1, and 1 where start= gives couplings")
     learning = Learning(
         estep=EStep(
             estimator=estimator,
@@ -132,7 +137,14 @@ def fit(
         scales = nominal_scales(*shape) if truth is None else scales_of(truth)
     problem = pose(spins, scales, truth, aligned=start == "random")
     if state is None:
-        couplings = _initial(start, problem, hidden, seed)
+        couplings = choose_start(
+            lambda own: _initial(start, problem, hidden, own),
+            seed,
+            starts,
+            problem,
+            learning,
+            threads=threads,
+        )
         state = begin(couplings, sampler_of(couplings, problem, learning, seed=chain_seed(seed)))
     elif state.outcome == "stalled" and state.iteration < max_iterations:
         raise ValueError(

@@ -32,6 +32,11 @@ def error_seed(seed: Seed) -> Seed:
     return _later(seed, 2)
 
 
+def seeds_of(seed: Seed, starts: int) -> list[Seed]:
+    """The seeds of several starts, the first of which is the seed itself."""
+    return [seed, *(_later(seed, 2 + k) for k in range(1, starts))]
+
+
 def _later(seed: Seed, place: int) -> Seed:
     if isinstance(seed, np.random.SeedSequence):
         return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, place))

@@ -31,6 +31,8 @@ ITERATIONS: Final = {"gibbs": 150, "gradient": 300, "signs": 25, "random": 70}
 RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
 BLOCK_BYTES: Final = 4096 * 8  # bytes a float64 column of a block of slices
+PILOT_SLICES, PILOT_ITERATIONS = 5_000, 60  # as in kising.learning.pilots, which would load the kernels
+METRIC_NUMBERS: Final = 30_000_000  # as in kising.learning.metric: larger networks have none
 _KEPT: Final = 500  # finished runs that a price is the median of
 
 Kind = str
@@ -155,12 +157,16 @@ def operations(point: Point, iterations: float) -> float:
         sweeps, draws = (220, 256) if point.task == "infer" else (60, 64)
         once = sweeps * estep + draws * nv * (10 + 0.3 * nh)
     slices = once + judge if point.task == "infer" else iterations * estep + once
+    pilots = 0.0
+    if point.task == "learn" and learner.starts > 1:
+        made = min(PILOT_ITERATIONS, learner.max_iterations)
+        pilots = learner.starts * min(PILOT_SLICES, point.data.length) * (made * estep + once)
     errors = 0.0
     if point.score.errors:
         couplings = nv * (nv + 2 * nh)
         slices += 90 * 1.5 * nv * (nh + 4) + 0.02 * couplings**2
         errors = 0.04 * couplings**3
-    return RUN_OVERHEAD + errors + point.data.length * (simulation + slices)
+    return RUN_OVERHEAD + errors + pilots + point.data.length * (simulation + slices)
 
 
 def memory(point: Point, threads: int) -> int:
@@ -171,8 +177,10 @@ def memory(point: Point, threads: int) -> int:
     if point.task == "infer" and point.score.exact:
         columns += 2 * nv * nh
     history = 12 * 8 * (nv * nv + 2 * nv * nh)
+    numbers = nv * (nv + nh) ** 2 + nh * nv**2
+    metric = 8 * numbers if point.task == "learn" and numbers <= METRIC_NUMBERS else 0
     matrices = 8 * 5 * (nv * (nv + 2 * nh)) ** 2 if point.score.errors else 0
-    return WORKER_BYTES + spins + threads * columns * BLOCK_BYTES + history + matrices
+    return WORKER_BYTES + spins + threads * columns * BLOCK_BYTES + history + metric + matrices
 
 
 def cache_file() -> Path:

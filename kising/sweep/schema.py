@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
 Kind = Literal["string", "int", "float", "bool", "bytes"]
 Row = Mapping[str, object]
@@ -40,6 +40,7 @@ PARAMETERS: Final = (
     # Null where the value has no effect on the point: see kising.sweep.plan.
     Column("learner.correlations", "string"),
     Column("learner.start", "string"),
+    Column("learner.starts", "int"),
     Column("learner.step", "string"),
     Column("learner.rate", "float"),
     Column("learner.momentum", "float"),

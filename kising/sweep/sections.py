@@ -73,6 +73,7 @@ class Learner(Section):
     estimator: Annotated[Estimator, Choice("an estimator", get_args(Estimator))] = "bp"
     correlations: Annotated[Correlations, Choice("a correlation rule", get_args(Correlations))] = "corrected"
     start: Annotated[Start, Choice("a start", get_args(Start))] = "signs"
+    starts: Annotated[int, Whole(1)] = 1
     step: Annotated[Step, Choice("a step", get_args(Step))] = "scaled"
     rate: Annotated[float, _POSITIVE] = 0.1
     momentum: Annotated[float, Real("numbers >= 0, below 1", lambda x: 0 <= x < 1)] = 0.0
@@ -160,6 +161,7 @@ ADDED_LATER = frozenset(
         "learner.noise",
         "learner.l1",
         "learner.decimate",
+        "learner.starts",
         "score.pruned",
         "score.errors",
     }
@@ -170,7 +172,7 @@ SCORES: Mapping[str, str] = {"score.exact": "infer", "score.pruned": "learn", "s
 
 _GRADIENT_ONLY = ("learner.rate", "learner.momentum")
 _LEARNING_ONLY = (
-    *("learner.start", "learner.step", *_GRADIENT_ONLY),
+    *("learner.start", "learner.starts", "learner.step", *_GRADIENT_ONLY),
     *("learner.tolerance", "learner.hold", "learner.max_iterations", "learner.noise"),
     *("learner.l1", "learner.decimate", "score.pruned", "score.errors"),
 )

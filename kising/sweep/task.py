@@ -20,9 +20,10 @@ from kising.estimators.inference import EStep
 from kising.learning.checkpoint import CheckpointError, load, save
 from kising.learning.em import EMState, Learning, advance, begin, learned, pose, sampler_of
 from kising.learning.information import errors_of
+from kising.learning.pilots import choose_start
 from kising.learning.scores import BLOCKS, align, baseline, coverage, pruned, rmse
 from kising.learning.starts import PATIENCE, chain_seed, error_seed, from_data, from_signs
-from kising.model import BondScales, Couplings, Recording, bond_scales, draw_couplings, simulate
+from kising.model import BondScales, Couplings, Recording, Seed, bond_scales, draw_couplings, simulate
 from kising.sweep.executor import RunTimeout
 from kising.sweep.kept import pack
 from kising.version import NUMERICS, __version__
@@ -118,7 +119,15 @@ def _learn(
     state = _resumed(saved, truth)
     start = None
     if state is None or run.keep.couplings:
-        start = _start(run, truth, recording, scales)
+        start = choose_start(
+            partial(_start, point, truth, recording, scales),
+            run.start_seed,
+            learner.starts,
+            problem,
+            learning,
+            threads=threads,
+        )
+        deadline.check()
         if state is None:
             state = begin(start, sampler_of(start, problem, learning, seed=chain_seed(run.start_seed)))
     while state.outcome == "running":
@@ -169,10 +178,10 @@ def _after_pruning(couplings: Couplings, truth: Couplings, point: Point) -> dict
     return {f"rmse_pruned_{x}": errors[x] for x in BLOCKS}
 
 
-def _start(run: Run, truth: Couplings, recording: Recording, scales: BondScales) -> Couplings:
-    if run.point.learner.start == "signs":
-        return from_signs(truth, scales, run.start_seed)
-    return from_data(recording.visible, run.point.model.hidden, scales, run.start_seed)
+def _start(point: Point, truth: Couplings, recording: Recording, scales: BondScales, seed: Seed) -> Couplings:
+    if point.learner.start == "signs":
+        return from_signs(truth, scales, seed)
+    return from_data(recording.visible, point.model.hidden, scales, seed)
 
 
 def _resumed(saved: bytes | None, truth: Couplings) -> EMState | None:

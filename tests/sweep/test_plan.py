@@ -124,6 +124,7 @@ LEARNING = {
         "noise",
         "l1",
         "decimate",
+        "starts",
     )
 } | {"score.pruned", "score.errors"}
 ESTEP = {f"learner.estep.{key}" for key in ("tolerance", "damping", "max_iterations", "precision")}
@@ -161,6 +162,7 @@ def test_unused_values_are_null_and_their_sections_hold_defaults(overrides, unus
         "learner.estep.max_iterations": 3,
         "learner.estep.precision": "float32",
         "learner.noise": 0.3,
+        "learner.starts": 3,
     }
     if "learner.estimator=gibbs" not in overrides:
         others["learner.l1"] = 0.5

@@ -89,6 +89,24 @@ def test_what_makes_couplings_sparse_reaches_the_learner(said: str | float, mean
 
 
 @pytest.mark.parametrize("start", ["signs", "random"])
+def test_several_starts_reach_the_learner(start: str) -> None:
+    learner = {"estimator": "exact", "max_iterations": 40, "start": start, "starts": 3}
+    (run,) = runs(learner=learner, realizations=1)
+    row = execute(run, 1, None)
+    truth = draw_couplings(6, 2, strength=1.2, connectivity=0.8, seed=run.network_seed)
+    alone, three = (
+        fit(
+            simulate(truth, 400, seed=run.data_seed).visible, 2, estimator="exact", start=start, truth=truth,
+            scales=bond_scales(6, 2, strength=1.2, connectivity=0.8), seed=run.start_seed, max_iterations=40,
+            starts=starts,
+        )
+        for starts in (1, 3)
+    )  # fmt: skip
+    assert {x: row[f"rmse_{x}"] for x in "JKL"} == three.rmse != alone.rmse
+    assert row["learner.starts"] == 3
+
+
+@pytest.mark.parametrize("start", ["signs", "random"])
 def test_errors_are_those_of_the_fit_and_follow_its_hidden_units(start: str) -> None:
     (run,) = runs(
         learner={"estimator": "gibbs", "start": start}, model={"visible": 8, "hidden": 2}, data={"length": 3000},
