@@ -287,6 +287,18 @@ def report(directory: Path, form: str) -> None:
     help="Try so many starts on the beginning of the recording, and learn from the likeliest.",
 )
 @click.option(
+    "--l1",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Penalty on the size of every coupling, in standard errors.",
+)
+@click.option(
+    "--decimate",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    help="Share of the couplings that may differ from zero [all].",
+)
+@click.option(
     "--out", type=click.Path(path_type=Path), help="Where the couplings go [FILE with .couplings.npz]."
 )
 @click.option(
@@ -294,7 +306,15 @@ def report(directory: Path, form: str) -> None:
 )
 @_plainly
 def fit(
-    file: Path, hidden: int, seed: int, estimator: str, starts: int, out: Path | None, errors: bool
+    file: Path,
+    hidden: int,
+    seed: int,
+    estimator: str,
+    starts: int,
+    l1: float,
+    decimate: float | None,
+    out: Path | None,
+    errors: bool,
 ) -> None:
     """Learn couplings from a recording of your own: a .npy or .csv file, a row a step, -1 and +1."""
     from kising.recordings import fit_file
@@ -306,6 +326,8 @@ def fit(
         seed=seed,
         estimator=estimator,
         starts=starts,
+        l1=l1,
+        decimate=decimate,
         errors=errors,
     )
     for line in outcome.lines:

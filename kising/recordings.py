@@ -50,7 +50,16 @@ def read_recording(path: Path) -> npt.NDArray[Any]:
 
 
 def fit_file(
-    path: Path, out: Path, *, hidden: int, seed: int, estimator: str, starts: int = 1, errors: bool = False
+    path: Path,
+    out: Path,
+    *,
+    hidden: int,
+    seed: int,
+    estimator: str,
+    starts: int = 1,
+    l1: float = 0.0,
+    decimate: float | None = None,
+    errors: bool = False,
 ) -> FileFit:
     """Fit a recording and write J, K, L, the trace and, if asked for, standard errors as arrays of one .npz file."""
     from kising.learning.fit import fit
@@ -58,8 +67,9 @@ def fit_file(
     recording = read_recording(path)
     try:
         result = fit(
-            recording, hidden, estimator=estimator, start="random", starts=starts, seed=seed, errors=errors
-        )
+            recording, hidden, estimator=estimator, start="random", starts=starts, seed=seed, l1=l1, decimate=decimate,
+            errors=errors,
+        )  # fmt: skip
     except ValueError as error:
         raise RecordingError(f"{path}: {error}") from error
     buffer = io.BytesIO()

@@ -35,6 +35,29 @@ def test_a_file_is_fitted_like_an_array(suffix: str, visible, tmp_path) -> None:
         np.testing.assert_array_equal(found["trace_log_likelihood"], expected.trace.log_likelihood)
 
 
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [
+        (["--l1", "2"], {"l1": 2.0}),
+        (["--decimate", "0.5"], {"decimate": 0.5}),
+        (["--starts", "3"], {"starts": 3}),
+    ],
+)
+def test_options_are_those_of_the_fit(options: list[str], how, visible, tmp_path) -> None:
+    path = tmp_path / "data.npy"
+    np.save(path, visible)
+    CliRunner().invoke(
+        main, ["fit", str(path), "--hidden", "1", "--seed", "3", "--estimator", "exact", *options]
+    )
+    plain, expected = (
+        fit(visible, 1, estimator="exact", start="random", seed=3, **more) for more in ({}, how)
+    )
+    with np.load(tmp_path / "data.couplings.npz", allow_pickle=False) as found:
+        for name in "JKL":
+            np.testing.assert_array_equal(found[name], getattr(expected.couplings, name))
+        assert not np.array_equal(found["J"], plain.couplings.J)
+
+
 BAD = {
     "missing": ("nowhere.npy", None, "No such file"),
     "another kind": ("data.parquet", b"x", "recordings are .npy"),
