@@ -287,6 +287,11 @@ def report(directory: Path, form: str) -> None:
     help="Try so many starts on the beginning of the recording, and learn from the likeliest.",
 )
 @click.option(
+    "--prior",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Width of a Gaussian prior of every coupling, in bond scales of a dense network of strength 1 [none].",
+)
+@click.option(
     "--l1",
     type=click.FloatRange(min=0),
     default=0.0,
@@ -311,6 +316,7 @@ def fit(
     seed: int,
     estimator: str,
     starts: int,
+    prior: float | None,
     l1: float,
     decimate: float | None,
     out: Path | None,
@@ -326,6 +332,7 @@ def fit(
         seed=seed,
         estimator=estimator,
         starts=starts,
+        prior=prior,
         l1=l1,
         decimate=decimate,
         errors=errors,

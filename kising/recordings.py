@@ -57,6 +57,7 @@ def fit_file(
     seed: int,
     estimator: str,
     starts: int = 1,
+    prior: float | None = None,
     l1: float = 0.0,
     decimate: float | None = None,
     errors: bool = False,
@@ -67,8 +68,8 @@ def fit_file(
     recording = read_recording(path)
     try:
         result = fit(
-            recording, hidden, estimator=estimator, start="random", starts=starts, seed=seed, l1=l1, decimate=decimate,
-            errors=errors,
+            recording, hidden, estimator=estimator, start="random", starts=starts, seed=seed, prior=prior, l1=l1,
+            decimate=decimate, errors=errors,
         )  # fmt: skip
     except ValueError as error:
         raise RecordingError(f"{path}: {error}") from error

@@ -41,6 +41,7 @@ def test_a_file_is_fitted_like_an_array(suffix: str, visible, tmp_path) -> None:
         (["--l1", "2"], {"l1": 2.0}),
         (["--decimate", "0.5"], {"decimate": 0.5}),
         (["--starts", "3"], {"starts": 3}),
+        (["--prior", "0.5"], {"prior": 0.5}),
     ],
 )
 def test_options_are_those_of_the_fit(options: list[str], how, visible, tmp_path) -> None:

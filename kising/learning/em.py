@@ -2,7 +2,8 @@
 
 The verdict, in one place. At each iteration the scale-free step (the first as in `steps.scaled_step`, later ones as in
 `metric`) is computed, whichever step is taken: it is the distance that EM would go next, so that it does not depend on
-a learning rate; with `l1` or `decimate`, it is the step of `sparse`. Block X of J, K, L
+a learning rate; with `l1` or `decimate`, it is the step of `sparse`. It climbs the likelihood, or, with
+`prior`, the likelihood times the prior (`steps.pulled`). Block X of J, K, L
 
     has converged    when √(mean ΔX²)/sd_X has stayed below `tolerance` for `hold` iterations in a row
     has diverged     when its root mean square has passed 20 bond scales (of the ensemble, or of a dense
@@ -62,6 +63,7 @@ from kising.learning.steps import (
     flatten,
     forgotten,
     no_history,
+    pulled,
     scaled_step,
     spin_products,
     unflatten,
@@ -112,6 +114,10 @@ class Learning:
     """of estimator gibbs: the share of the statistical error below which the Monte-Carlo error counts as settled"""
     l1: float = 0.0
     """penalty on the size of every coupling, in standard errors (see `sparse`)"""
+    prior: float | None = None
+    """of `scaled`: how wide the Gaussian is that couplings are drawn from beforehand, in bond scales; None for any size
+    alike
+    """
     decimate: float | None = None
     """of `scaled`: the share of every block's couplings that may differ from zero; None for all"""
 
@@ -135,6 +141,8 @@ class Learning:
             raise ValueError(f"step={self.step!r}: estimator 'gibbs' learns by step 'scaled' alone")
         if not 0 <= self.l1 < np.inf:
             raise ValueError(f"l1={self.l1}: must be at least 0, and finite")
+        if self.prior is not None and not 0 < self.prior < np.inf:
+            raise ValueError(f"prior={self.prior}: must be above 0 and finite, or None")
         if self.decimate is not None and not 0 < self.decimate <= 1:
             raise ValueError(f"decimate={self.decimate}: must be above 0 and at most 1, or None")
         if self.decimate is not None and self.step != "scaled":
@@ -309,6 +317,9 @@ def _penalty(gradient: Gradient, problem: Problem, learning: Learning) -> Coupli
 
 def _step(state: EMState, gradient: Gradient, problem: Problem, learning: Learning) -> Couplings:
     """The scale-free step: that of the metric once there is one; penalised or decimated where that is asked for."""
+    if learning.step == "scaled" and learning.prior is not None:
+        n_slices = len(problem.visible) - 2
+        gradient = pulled(gradient, state.couplings, problem.scales, n_slices, learning.prior)
     if state.metric is not None:
         step = metric_step(state.metric, gradient)
         return step if state.sampler is not None else bounded(step, problem.scales)

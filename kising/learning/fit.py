@@ -81,6 +81,7 @@ def fit(
     estep_max_iterations: int = 200,
     precision: str = "float64",
     noise: float = 0.1,
+    prior: float | None = None,
     l1: float = 0.0,
     decimate: float | None = None,
     starts: int = 1,
@@ -92,7 +93,9 @@ def fit(
 
     `start` is 'random', 'signs' (needs `truth`, and tells the learner the sign of every true coupling) or
     couplings to start from. `scales` are the bond scales that steps and RMSE are measured in: by default
-    those of the truth's non-zero bonds, or, without a truth, those of a dense network of strength 1. `l1` is a
+    those of the truth's non-zero bonds, or, without a truth, those of a dense network of strength 1. `prior` is the
+    width of a Gaussian prior in these scales, None for maximum likelihood: 3, say, keeps couplings that the recording
+    does not determine from running away, and hardly moves the others. `l1` is a
     penalty on the size of every coupling, in standard errors: 0 for none; `decimate` the share of the couplings
     of J, K and L each that may differ from zero, forced at every step (see `kising.learning.sparse`). With several
     `starts`, learning goes on from the likeliest of as many pilots (see `kising.learning.pilots`). `errors` asks
@@ -120,6 +123,7 @@ def fit(
         max_iterations=max_iterations,
         patience=PATIENCE.get(start, 0) if isinstance(start, str) else 0,
         noise=noise,
+        prior=prior,
         l1=l1,
         decimate=decimate,
     )

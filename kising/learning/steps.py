@@ -11,10 +11,11 @@ there, where EM would leave. A start that knows nothing of the truth passes such
 units find their roles; steps grow as it leaves one. It is accelerated only after steps have shrunk for
 `patience` iterations in a row.
 
-Acceleration can also leap where the E-step is not smooth. Three safeguards hold it: history is dropped when
+Acceleration can also leap where the E-step is not smooth. Four safeguards hold it: history is dropped when
 the scaled step has doubled since the iteration before; coefficients come from a regularised least-squares
-problem; and no block may move in one iteration by more than its own root mean square or its bond scale,
-whichever is larger.
+problem; no coupling moves by more than ten of its own steps and a tenth of its bond scale, so that those which the
+recording does not determine are not thrown far out; and no block may move in one iteration by more than its own root
+mean square or its bond scale, whichever is larger.
 """
 
 from itertools import pairwise
@@ -35,6 +36,7 @@ MEMORY = 5
 RIDGE = 1e-6
 REGULARISATION = 1e-10
 GROWTH_THAT_DROPS_HISTORY = 2.0
+MOST_STEPS, MOST_BEYOND = 10.0, 0.1
 # A row that never varies (1 - m² → 0) would be divided by nothing.
 SMALLEST_FREEDOM = 1e-3
 
@@ -91,6 +93,22 @@ def complete_information(gradient: Gradient, products: SpinProducts) -> Array:
     return np.block(
         [[products.now, gradient.visible_hidden], [gradient.visible_hidden.T, gradient.hidden_hidden]]
     )
+
+
+def pulled(
+    gradient: Gradient, couplings: Couplings, scales: BondScales, n_slices: int, width: float
+) -> Gradient:
+    """The gradient with that of a Gaussian prior, N(0, (width sd_X)²) for each coupling X, as a mean over slices.
+
+    It moves a coupling with standard error ε by some (ε / width sd_X)² of itself: next to nothing where the recording
+    determines it. Where it does not, because bonds saturate, the likelihood is largest anywhere out to infinity, and
+    with the prior it is not.
+    """
+    J, K, L = (
+        slope - x / ((width * sd) ** 2 * n_slices)
+        for slope, x, sd in zip((gradient.J, gradient.K, gradient.L), couplings, scales, strict=True)
+    )
+    return gradient._replace(J=J, K=K, L=L)
 
 
 def scaled_step(gradient: Gradient, products: SpinProducts) -> Couplings:
@@ -162,7 +180,8 @@ def accelerate(
         normal = df @ df.T
         normal[np.diag_indices(len(df))] += REGULARISATION * np.trace(normal) + np.finfo(float).tiny
         gamma = np.linalg.solve(normal, df @ f)
-        move = f - gamma @ (dx + df)
+        most = MOST_STEPS * np.abs(f) + MOST_BEYOND
+        move = np.clip(f - gamma @ (dx + df), -most, most)
     new = within_reach(couplings, unflatten(move, couplings, scales), scales)
     return new, History(points, steps, size, shrinking, history.velocity)
 

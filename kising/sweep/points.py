@@ -36,7 +36,7 @@ from kising.sweep.values import Scalar
 #: Points are numbered out this many at a time, so that a million of them never exist at once.
 _CHUNK = 4096
 _CACHED_SECTIONS = 1024
-_WORD_OR_NUMBER = ("learner.estep.damping", "learner.decimate")
+_WORD_OR_NUMBER = ("learner.estep.damping", "learner.prior", "learner.decimate")
 
 Digits = tuple[int, ...]
 Gate = tuple[str, str]

@@ -48,6 +48,7 @@ PARAMETERS: Final = (
     Column("learner.hold", "int"),
     Column("learner.max_iterations", "int"),
     Column("learner.noise", "float"),
+    Column("learner.prior", "string"),
     Column("learner.l1", "float"),
     Column("learner.decimate", "string"),
     Column("learner.estep.tolerance", "float"),

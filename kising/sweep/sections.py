@@ -29,6 +29,8 @@ _POSITIVE = Real("numbers > 0", lambda x: x > 0)
 _DAMPING = WordOrReal(("adaptive",), "a number with 0 <= number < 1", lambda x: 0 <= x < 1)
 #: The share of couplings that may differ from zero: all, the model's connectivity, or a number.
 _DECIMATE = WordOrReal(("none", "known"), "a number with 0 < number <= 1", lambda x: 0 < x <= 1)
+#: The width of a Gaussian prior in bond scales.
+_PRIOR = WordOrReal(("none",), "a number > 0", lambda x: x > 0)
 _BYTES = {
     **{"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
     **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
@@ -81,6 +83,7 @@ class Learner(Section):
     hold: Annotated[int, Whole(1)] = 3
     max_iterations: Annotated[int, Whole(1)] = 300
     noise: Annotated[float, _POSITIVE] = 0.1
+    prior: Annotated[Literal["none"] | float, _PRIOR] = "none"
     l1: Annotated[float, Real("numbers >= 0", lambda x: x >= 0)] = 0.0
     decimate: Annotated[Literal["none", "known"] | float, _DECIMATE] = "none"
     estep: EStep = EStep()
@@ -162,6 +165,7 @@ ADDED_LATER = frozenset(
         "learner.l1",
         "learner.decimate",
         "learner.starts",
+        "learner.prior",
         "score.pruned",
         "score.errors",
     }
@@ -174,7 +178,7 @@ _GRADIENT_ONLY = ("learner.rate", "learner.momentum")
 _LEARNING_ONLY = (
     *("learner.start", "learner.starts", "learner.step", *_GRADIENT_ONLY),
     *("learner.tolerance", "learner.hold", "learner.max_iterations", "learner.noise"),
-    *("learner.l1", "learner.decimate", "score.pruned", "score.errors"),
+    *("learner.prior", "learner.l1", "learner.decimate", "score.pruned", "score.errors"),
 )
 _BP_ONLY = ("learner.correlations", "learner.estep.precision")
 _ESTEP = tuple(key for key in LEAVES if key.startswith("learner.estep."))
@@ -185,7 +189,9 @@ def unused_keys(task: str, estimator: str, step: str) -> Mapping[str, str]:
     unused: dict[str, str] = {}
     if task == "infer":
         unused |= dict.fromkeys(_LEARNING_ONLY, "task infer learns nothing")
-    elif step != "gradient":
+    elif step == "gradient":
+        unused["learner.prior"] = "only step scaled uses it"
+    else:
         unused |= dict.fromkeys(_GRADIENT_ONLY, "only step gradient uses it")
     if estimator in ("auto", "exact", "gibbs"):
         unused |= dict.fromkeys(_ESTEP, f"estimator {estimator} does not iterate")

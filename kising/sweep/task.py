@@ -112,6 +112,7 @@ def _learn(
         max_iterations=learner.max_iterations,
         patience=PATIENCE[learner.start],
         noise=learner.noise,
+        prior=None if learner.prior == "none" else float(learner.prior),
         l1=learner.l1,
         decimate=_share_kept(point),
     )

@@ -32,6 +32,34 @@ def test_converged_fit_is_a_maximum_of_the_likelihood(step: str) -> None:
     assert result.trace.log_likelihood.iloc[-1] > gradient(truth, visible, estimator="exact").log_likelihood
 
 
+@pytest.mark.parametrize("more", [{"estimator": "exact"}, {"estimator": "bp", "l1": 1e-9}])
+def test_with_a_prior_the_posterior_is_at_its_maximum(more) -> None:
+    truth, visible, scales = problem(1)
+    result = fit(
+        visible, 2, start="signs", truth=truth, scales=scales, seed=3, prior=1.5, tolerance=1e-6,
+        max_iterations=500, **more,
+    )  # fmt: skip
+    assert result.outcome == "converged"
+    slopes = gradient(result.couplings, visible, estimator=more["estimator"], correlations="corrected")
+    pulled = [
+        slope - x / (1.5 * sd) ** 2 / (len(visible) - 2)
+        for slope, x, sd in zip((slopes.J, slopes.K, slopes.L), result.couplings, scales, strict=True)
+    ]
+    assert max(np.abs(x).max() for x in pulled) < 1e-5
+    assert max(np.abs(slopes.J).max(), np.abs(slopes.K).max()) > 1e-4
+
+
+def test_a_prior_holds_what_the_recording_does_not_determine() -> None:
+    # The second spin always follows the first: no coupling is too strong for that.
+    rng = np.random.default_rng(1)
+    visible = rng.choice([-1, 1], size=(400, 3)).astype(np.int8)
+    visible[1:, 1] = visible[:-1, 0]
+    free, held = (
+        fit(visible, 1, estimator="exact", seed=2, prior=prior, max_iterations=100) for prior in (None, 3.0)
+    )
+    assert held.couplings.J[1, 0] < 3 < free.couplings.J[1, 0]
+
+
 def test_the_two_steps_agree_on_where_they_go() -> None:
     truth, visible, scales = problem(1)
     how = {

@@ -8,10 +8,13 @@ from kising import gradient
 from kising.learning.scores import nominal_scales
 from kising.learning.steps import (
     MEMORY,
+    MOST_BEYOND,
+    MOST_STEPS,
     accelerate,
     ascend,
     flatten,
     no_history,
+    pulled,
     scaled_step,
     spin_products,
     unflatten,
@@ -86,6 +89,37 @@ def test_memory_is_bounded_and_dropped_when_steps_grow() -> None:
     assert len(history.steps) == 1
     expected = within_reach(before, big, scales)
     assert all(np.array_equal(a, b) for a, b in zip(x, expected, strict=True))
+
+
+def test_no_coupling_is_thrown_further_than_some_of_its_steps() -> None:
+    like, _ = small_network(1, visible=3, hidden=2)
+    scales = nominal_scales(3, 2)
+    n = sum(x.size for x in like)
+    x, history = unflatten(np.zeros(n), like, scales), no_history(n)
+    # Steps that hardly shrink: where they would vanish is a hundred of them away.
+    rates = np.full(n, 0.05)
+    rates[0] = 1e-4
+    for k in range(2):
+        step = unflatten(rates * (0.95**k), like, scales)
+        before, (x, history) = x, accelerate(x, step, history, scales, patience=0)
+    moved = flatten(x, scales) - flatten(before, scales)
+    assert np.all(np.abs(moved) <= MOST_STEPS * flatten(step, scales) + MOST_BEYOND + 1e-12)
+    assert moved[0] < 0.102
+    assert moved[1] > 2 * rates[1]
+
+
+def test_the_pull_of_a_prior_is_the_slope_of_its_logarithm() -> None:
+    couplings, recording = small_network(3, visible=4, hidden=2, length=500)
+    scales, width = nominal_scales(4, 2), 2.0
+    slopes = gradient(couplings, recording, estimator="exact")
+    found = pulled(slopes, couplings, scales, 498, width)
+    for name, x, sd in zip("JKL", couplings, scales, strict=True):
+
+        def log_prior(x: np.ndarray, sd: float = sd) -> np.ndarray:
+            return -0.5 * (x / (width * sd)) ** 2 / 498
+
+        expected = (log_prior(x + 1e-4) - log_prior(x - 1e-4)) / 2e-4
+        np.testing.assert_allclose(getattr(found, name) - getattr(slopes, name), expected, atol=1e-9)
 
 
 def test_no_block_moves_beyond_its_reach() -> None:

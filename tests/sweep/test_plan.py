@@ -106,7 +106,7 @@ def test_values_are_flat_with_one_type_a_column():
     assert values["learner.estep.damping"] == "0.5"
     assert point_of(learner={"decimate": 0.5}).values()["learner.decimate"] == "0.5"
     assert point_of().values()["learner.estep.damping"] == "adaptive"
-    assert {key for key, value in values.items() if value is None} == {"learner.noise"}
+    assert {key for key, value in values.items() if value is None} == {"learner.noise", "learner.prior"}
 
 
 # --- values that change nothing
@@ -125,22 +125,24 @@ LEARNING = {
         "l1",
         "decimate",
         "starts",
+        "prior",
     )
 } | {"score.pruned", "score.errors"}
 ESTEP = {f"learner.estep.{key}" for key in ("tolerance", "damping", "max_iterations", "precision")}
 BP = {"learner.correlations", "learner.estep.precision"}
 GRADIENT = {"learner.rate", "learner.momentum"}
 NOISE = {"learner.noise"}
+PRIOR = {"learner.prior"}
 
 
 @pytest.mark.parametrize(
     ("overrides", "unused"),
     [
-        (["learner.step=gradient"], NOISE),
+        (["learner.step=gradient"], NOISE | PRIOR),
         ([], GRADIENT | NOISE),
         (["learner.estimator=auto"], GRADIENT | ESTEP | BP),
         (["learner.estimator=gibbs"], GRADIENT | ESTEP | BP | {"learner.tolerance"}),
-        (["learner.estimator=tap", "learner.step=gradient"], BP | NOISE),
+        (["learner.estimator=tap", "learner.step=gradient"], BP | NOISE | PRIOR),
         (["learner.estimator=mean-field"], GRADIENT | BP | NOISE),
         (["learner.estimator=exact"], GRADIENT | ESTEP | BP | NOISE),
         (["task=infer"], LEARNING),
@@ -163,6 +165,7 @@ def test_unused_values_are_null_and_their_sections_hold_defaults(overrides, unus
         "learner.estep.precision": "float32",
         "learner.noise": 0.3,
         "learner.starts": 3,
+        "learner.prior": 5.0,
     }
     if "learner.estimator=gibbs" not in overrides:
         others["learner.l1"] = 0.5

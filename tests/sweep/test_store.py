@@ -263,7 +263,7 @@ class TestSchema:
         described = "\n".join(f"{c.name} {c.kind} {c.nullable}" for c in PART_COLUMNS)
         assert (SCHEMA_VERSION, hashlib.sha256(described.encode()).hexdigest()[:16]) == (
             6,
-            "aa8b9c157a487a9e",
+            "b1cb6268b730484c",
         )
 
     def test_what_may_differ_between_equal_sweeps(self) -> None:

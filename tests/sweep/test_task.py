@@ -88,6 +88,20 @@ def test_what_makes_couplings_sparse_reaches_the_learner(said: str | float, mean
     assert row["learner.decimate"] == str(said)
 
 
+@pytest.mark.parametrize(("said", "meant"), [("none", None), (0.5, 0.5)])
+def test_a_prior_reaches_the_learner(said: str | float, meant: float | None) -> None:
+    (run,) = runs(learner={"estimator": "exact", "max_iterations": 40, "prior": said}, realizations=1)
+    row = execute(run, 1, None)
+    truth = draw_couplings(6, 2, strength=1.2, connectivity=0.8, seed=run.network_seed)
+    result = fit(
+        simulate(truth, 400, seed=run.data_seed).visible, 2, estimator="exact", start="signs", truth=truth,
+        scales=bond_scales(6, 2, strength=1.2, connectivity=0.8), seed=run.start_seed, max_iterations=40,
+        prior=meant,
+    )  # fmt: skip
+    assert {x: row[f"rmse_{x}"] for x in "JKL"} == result.rmse
+    assert row["learner.prior"] == str(said)
+
+
 @pytest.mark.parametrize("start", ["signs", "random"])
 def test_several_starts_reach_the_learner(start: str) -> None:
     learner = {"estimator": "exact", "max_iterations": 40, "start": start, "starts": 3}
