@@ -1,7 +1,7 @@
 """The EM loop: a pure function from one state to the next, and everything that decides when it ends.
 
-The verdict, in one place. At each iteration the scale-free step (the first as in `steps.scaled_step`, later ones as in
-`metric`) is computed, whichever step is taken: it is the distance that EM would go next, so that it does not depend on
+The verdict, in one place. At each iteration the scale-free step (as in `steps.scaled_step`; of estimators exact and gibbs
+as in `metric`) is computed, whichever step is taken: it is the distance that EM would go next, so that it does not depend on
 a learning rate; with `l1` or `decimate`, it is the step of `sparse`. It climbs the likelihood, or, with
 `prior`, the likelihood times the prior (`steps.pulled`). Block X of J, K, L
 
@@ -250,11 +250,17 @@ def advance(state: EMState, problem: Problem, learning: Learning, *, threads: in
 
 
 def _is_measured_anew(state: EMState, learning: Learning) -> bool:
-    """Whether steps are measured by another metric from this iteration on. Sparse steps, and those of a network too
-    large for it, have none.
-    """
+    """Whether steps are measured by another metric from this iteration on."""
     noisy = state.sampler is not None
-    return is_due(state.iteration, noisy=noisy) and (noisy or (fits(state.couplings) and not learning.sparse))
+    return is_due(state.iteration, noisy=noisy) and (noisy or _has_metric(state.couplings, learning))
+
+
+def _has_metric(couplings: Couplings, learning: Learning) -> bool:
+    """Whether a learner without noise has a metric: not for sparse steps, not for a network too large for it, and not
+    with approximate averages. Their gradient is not that of a likelihood, and what it is off by, divided by next to
+    nothing, would throw couplings far out.
+    """
+    return learning.estep.estimator == "exact" and not learning.sparse and fits(couplings)
 
 
 def _anchor(state: EMState, problem: Problem, learning: Learning) -> Anchor:

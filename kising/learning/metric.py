@@ -11,8 +11,8 @@ the weights and directions with next to nothing. Along the latter a step that is
 nothing too, wherever the maximum lies: learning seems to have converged on a plateau, hundreds of nats below it.
 
 Far from the end weights say little of where the steps of a sampler lead; there the mean of a weight and its bound, 1,
-stands for all of them. A learner without noise takes its first step as `steps` has it, and no coupling moves by more
-than its bond scale at once.
+stands for all of them. Learning with exact averages takes its first step as `steps` has it, and no coupling moves by
+more than its bond scale at once.
 
 Averages are those of the first slices of a recording, over the chains of a sampler, or over one hidden state a slice
 that is drawn from the marginals of the E-step. A metric is kept for many iterations: it must be roughly right, not

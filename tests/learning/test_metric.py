@@ -127,3 +127,21 @@ def test_a_state_that_was_saved_goes_on_by_the_same_metric(network, estimator: s
     np.testing.assert_array_equal(state.trace, other.trace)
     for mine, theirs in zip(state.couplings, other.couplings, strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("how", "has_one"),
+    [
+        ({"estep": EStep(estimator="exact")}, True),
+        ({"estep": EStep(estimator="bp")}, False),
+        ({"estep": EStep(estimator="exact"), "l1": 1.0}, False),
+    ],
+)
+def test_approximate_averages_and_sparse_steps_have_no_metric(network, how, has_one: bool) -> None:
+    truth, visible, _ = network
+    problem = pose(visible, bond_scales(NV, NH, strength=1.0, connectivity=1.0), truth, aligned=False)
+    learning = Learning(tolerance=1e-13, **how)
+    state = begin(truth)
+    for _ in range(3):
+        state = advance(state, problem, learning)
+    assert (state.metric is not None) == has_one
