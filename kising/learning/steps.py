@@ -3,7 +3,8 @@
 `scaled`    (default) the step that needs no rate: the gradient of a row, divided by the row's complete-data
             information. Here with the weights 1 - m_i² averaged, (mean of 1-m_i²) C, C = mean of x xᵀ, x = (s, σ);
             for L, x = s⁻. With exact averages and with samples it is divided as `metric` has it, but for the first
-            step, sparse learning and very large networks. Repeating it is EM; Anderson acceleration makes a longer one of the last few.
+            step, sparse learning and very large networks. Repeating it is EM; Anderson acceleration makes a longer one
+            of the last few.
 `gradient`  the paper's plain ascent: rate times the gradient of the mean log-likelihood, with momentum.
 
 Anderson acceleration solves for a vanishing step, wherever that is: near a saddle of the likelihood it goes
