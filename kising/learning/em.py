@@ -1,8 +1,8 @@
 """The EM loop: a pure function from one state to the next, and everything that decides when it ends.
 
 The verdict, in one place. At each iteration the scale-free step (as in `steps.scaled_step`; of estimators exact and
-gibbs as in `metric`) is computed, whichever step is taken: it is the distance that EM would go next, so that it does not
-depend on a learning rate; with `l1` or `decimate`, it is the step of `sparse`. It climbs the likelihood, or, with
+gibbs as in `metric`) is computed, whichever step is taken: it is the distance that EM would go next, so that it does
+not depend on a learning rate; with `l1` or `decimate`, it is the step of `sparse`. It climbs the likelihood, or, with
 `prior`, the likelihood times the prior (`steps.pulled`). Block X of J, K, L
 
     has converged    when √(mean ΔX²)/sd_X has stayed below `tolerance` for `hold` iterations in a row
