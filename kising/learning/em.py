@@ -41,7 +41,7 @@ from kising.learning.sampled import (
     mean,
     monte_carlo_error,
 )
-from kising.learning.scores import BLOCKS, align, nominal_scales, rmse
+from kising.learning.scores import BLOCKS, BlockShares, align, nominal_scales, rmse
 from kising.learning.sparse import (
     NARROWING,
     decimated_step,
@@ -118,8 +118,8 @@ class Learning:
     """of `scaled`: how wide the Gaussian is that couplings are drawn from beforehand, in bond scales; None for any size
     alike
     """
-    decimate: float | None = None
-    """of `scaled`: the share of every block's couplings that may differ from zero; None for all"""
+    decimate: BlockShares | None = None
+    """of `scaled`: the share of each block's couplings that may differ from zero; None for all"""
 
     @property
     def sparse(self) -> bool:
@@ -143,8 +143,8 @@ class Learning:
             raise ValueError(f"l1={self.l1}: must be at least 0, and finite")
         if self.prior is not None and not 0 < self.prior < np.inf:
             raise ValueError(f"prior={self.prior}: must be above 0 and finite, or None")
-        if self.decimate is not None and not 0 < self.decimate <= 1:
-            raise ValueError(f"decimate={self.decimate}: must be above 0 and at most 1, or None")
+        if self.decimate is not None and not all(0 <= share <= 1 for share in self.decimate):
+            raise ValueError(f"decimate={self.decimate}: shares must be at least 0 and at most 1")
         if self.decimate is not None and self.step != "scaled":
             raise ValueError(f"step={self.step!r}: decimate goes with step 'scaled' alone")
         if self.decimate is not None and self.l1 > 0:
@@ -334,8 +334,8 @@ def _step(state: EMState, gradient: Gradient, problem: Problem, learning: Learni
             state.couplings, gradient, problem.products, _penalty(gradient, problem, learning)
         )
     if learning.decimate is not None:
-        share = share_kept(learning.decimate, state.iteration)
-        return decimated_step(state.couplings, gradient, problem.products, share)
+        shares = share_kept(learning.decimate, state.iteration)
+        return decimated_step(state.couplings, gradient, problem.products, shares)
     return scaled_step(gradient, problem.products)
 
 

@@ -22,7 +22,7 @@ from kising.learning.em import (
 )
 from kising.learning.information import check_size, errors_of
 from kising.learning.pilots import choose_start
-from kising.learning.scores import BLOCKS, nominal_scales, scales_of
+from kising.learning.scores import BLOCKS, BlockShares, nominal_scales, scales_of
 from kising.learning.starts import PATIENCE, STARTS, chain_seed, error_seed, from_data, from_signs
 from kising.model import BondScales, Couplings, Seed, as_couplings, as_spins
 
@@ -83,7 +83,7 @@ def fit(
     noise: float = 0.1,
     prior: float | None = None,
     l1: float = 0.0,
-    decimate: float | None = None,
+    decimate: float | BlockShares | None = None,
     starts: int = 1,
     errors: bool = False,
     threads: int = 1,
@@ -95,12 +95,11 @@ def fit(
     couplings to start from. `scales` are the bond scales that steps and RMSE are measured in: by default
     those of the truth's non-zero bonds, or, without a truth, those of a dense network of strength 1. `prior` is the
     width of a Gaussian prior in these scales, None for maximum likelihood: 3, say, keeps couplings that the recording
-    does not determine from running away, and hardly moves the others. `l1` is a
-    penalty on the size of every coupling, in standard errors: 0 for none; `decimate` the share of the couplings
-    of J, K and L each that may differ from zero, forced at every step (see `kising.learning.sparse`). With several
-    `starts`, learning goes on from the likeliest of as many pilots (see `kising.learning.pilots`). `errors` asks
-    for standard errors, whose matrix is the square of the number of couplings. A fit that diverges ends with its
-    flags false; it does not raise.
+    does not determine from running away, and hardly moves the others. `l1` is a penalty on the size of every coupling,
+    in standard errors: 0 for none; `decimate` the share of the couplings of J, K and L each, or one share for all, that
+    may differ from zero, forced at every step (see `kising.learning.sparse`). With several `starts`, learning goes on
+    from the likeliest of as many pilots (see `kising.learning.pilots`). `errors` asks for standard errors, whose matrix
+    is the square of the number of couplings. A fit that diverges ends with its flags false; it does not raise.
     """
     if hidden < 1:
         raise ValueError(f"hidden={hidden}: must be at least 1")
@@ -125,7 +124,7 @@ def fit(
         noise=noise,
         prior=prior,
         l1=l1,
-        decimate=decimate,
+        decimate=None if decimate is None else _shares(decimate),
     )
     spins = as_spins(visible)
     shape = (spins.shape[1], hidden)
@@ -157,6 +156,14 @@ def fit(
     while state.outcome == "running":
         state = advance(state, problem, learning, threads=threads)
     return summarise(state, problem, learning, error_seed(seed) if errors else None)
+
+
+def _shares(decimate: float | BlockShares) -> BlockShares:
+    if isinstance(decimate, BlockShares):
+        return decimate
+    if not 0 < decimate <= 1:
+        raise ValueError(f"decimate={decimate}: must be above 0 and at most 1, or None")
+    return BlockShares(decimate, decimate, decimate)
 
 
 def _initial(start: str | Couplings, problem: Problem, hidden: int, seed: Seed) -> Couplings:

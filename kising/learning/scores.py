@@ -28,16 +28,31 @@ def rmse(estimate: Couplings, truth: Couplings, scales: BondScales) -> dict[str,
     }
 
 
-def pruned(couplings: Couplings, connectivity: float) -> Couplings:
-    """The couplings with the weakest of each block set to zero, by the known fraction of bonds, and the others to the
+class BlockShares(NamedTuple):
+    """A share of the couplings of each block."""
+
+    J: float
+    K: float
+    L: float
+
+
+def bond_shares(truth: Couplings) -> BlockShares:
+    """The share of couplings that are not zero, which a network of given connectivity has only on average."""
+    return BlockShares(*(float(np.mean(x != 0)) for x in truth))
+
+
+def pruned(couplings: Couplings, shares: BlockShares) -> Couplings:
+    """The couplings with the weakest of each block set to zero, by the known share of bonds, and the others to the
     mean of those of their sign: for bonds that are known to be of one size.
     """
-    return Couplings(*(_pruned(x.ravel(), connectivity).reshape(x.shape) for x in couplings))
+    return Couplings(
+        *(_pruned(x.ravel(), share).reshape(x.shape) for x, share in zip(couplings, shares, strict=True))
+    )
 
 
-def _pruned(block: Array, connectivity: float) -> Array:
+def _pruned(block: Array, share: float) -> Array:
     result = np.zeros_like(block)
-    strongest = np.argsort(-np.abs(block), kind="stable")[: round(connectivity * block.size)]
+    strongest = np.argsort(-np.abs(block), kind="stable")[: round(share * block.size)]
     for sign in (-1, 1):
         chosen = strongest[np.sign(block[strongest]) == sign]
         if chosen.size:

@@ -18,6 +18,7 @@ import numpy as np
 
 from kising.estimators.inference import Gradient
 from kising.jit import kernel
+from kising.learning.scores import BlockShares
 from kising.learning.steps import (
     RIDGE,
     SMALLEST_FREEDOM,
@@ -125,17 +126,19 @@ def soft_threshold(couplings: Couplings, penalty: Couplings, rate: float) -> Cou
     )
 
 
-def share_kept(fraction: float, iteration: int) -> float:
-    """The share of couplings that is kept at an iteration: 1 at the first, falling to `fraction`."""
-    return float(fraction ** (min(iteration, NARROWING) / NARROWING))
+def share_kept(fractions: BlockShares, iteration: int) -> BlockShares:
+    """The share of each block's couplings that is kept at an iteration: 1 at the first, falling to its fraction."""
+    return BlockShares(*(fraction ** (min(iteration, NARROWING) / NARROWING) for fraction in fractions))
 
 
 def decimated_step(
-    couplings: Couplings, gradient: Gradient, products: SpinProducts, share: float
+    couplings: Couplings, gradient: Gradient, products: SpinProducts, shares: BlockShares
 ) -> Couplings:
     """From the couplings to the minimum of q over the share of every block that is kept, the others at zero."""
     whole = scaled_step(gradient, products)
-    kept = Couplings(*(_largest(x + dx, share) for x, dx in zip(couplings, whole, strict=True)))
+    kept = Couplings(
+        *(_largest(x + dx, share) for x, dx, share in zip(couplings, whole, shares, strict=True))
+    )
     return _by_rows(_restricted_rows, couplings, gradient, products, kept)
 
 

@@ -27,7 +27,7 @@ ERRORS_MOST_COUPLINGS = 10_000
 _POSITIVE = Real("numbers > 0", lambda x: x > 0)
 #: A fixed fraction of the old message that is kept, or one that follows how the iteration goes.
 _DAMPING = WordOrReal(("adaptive",), "a number with 0 <= number < 1", lambda x: 0 <= x < 1)
-#: The share of couplings that may differ from zero: all, the model's connectivity, or a number.
+#: The share of couplings that may differ from zero: all, as many as the network has bonds, or a number.
 _DECIMATE = WordOrReal(("none", "known"), "a number with 0 < number <= 1", lambda x: 0 < x <= 1)
 #: The width of a Gaussian prior in bond scales.
 _PRIOR = WordOrReal(("none",), "a number > 0", lambda x: x > 0)
@@ -91,7 +91,7 @@ class Learner(Section):
 
 class Score(Section):
     """What is compared besides: with task infer, averages with exact ones; with task learn, couplings with the truth
-    after those of a bond's size were told from zeros by the known connectivity, and with their standard errors.
+    after those of a bond's size were told from zeros by the known number of bonds, and with their standard errors.
     """
 
     exact: Annotated[bool, Flag()] = False

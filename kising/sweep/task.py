@@ -21,7 +21,7 @@ from kising.learning.checkpoint import CheckpointError, load, save
 from kising.learning.em import EMState, Learning, advance, begin, learned, pose, sampler_of
 from kising.learning.information import errors_of
 from kising.learning.pilots import choose_start
-from kising.learning.scores import BLOCKS, align, baseline, coverage, pruned, rmse
+from kising.learning.scores import BLOCKS, BlockShares, align, baseline, bond_shares, coverage, pruned, rmse
 from kising.learning.starts import PATIENCE, chain_seed, error_seed, from_data, from_signs
 from kising.model import BondScales, Couplings, Recording, Seed, bond_scales, draw_couplings, simulate
 from kising.sweep.executor import RunTimeout
@@ -114,7 +114,7 @@ def _learn(
         noise=learner.noise,
         prior=None if learner.prior == "none" else float(learner.prior),
         l1=learner.l1,
-        decimate=_share_kept(point),
+        decimate=_shares_kept(point, truth),
     )
     problem = pose(recording.visible, scales, truth, aligned=learner.start == "random")
     state = _resumed(saved, truth)
@@ -163,19 +163,19 @@ def _learn(
     }
 
 
-def _share_kept(point: Point) -> float | None:
+def _shares_kept(point: Point, truth: Couplings) -> BlockShares | None:
     """What `learner.decimate` comes to."""
     match point.learner.decimate:
         case "none":
             return None
         case "known":
-            return point.model.connectivity
+            return bond_shares(truth)
         case share:
-            return float(share)
+            return BlockShares(*(float(share) for _ in BLOCKS))
 
 
 def _after_pruning(couplings: Couplings, truth: Couplings, point: Point) -> dict[str, object]:
-    errors = rmse(pruned(couplings, point.model.connectivity), truth, _scales(point))
+    errors = rmse(pruned(couplings, bond_shares(truth)), truth, _scales(point))
     return {f"rmse_pruned_{x}": errors[x] for x in BLOCKS}
 
 

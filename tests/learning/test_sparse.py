@@ -10,7 +10,7 @@ from scipy import stats
 from kising import Couplings, draw_couplings, fit, gradient, simulate
 from kising.estimators.inference import EStep
 from kising.learning.em import Learning, advance, begin, pose
-from kising.learning.scores import scales_of
+from kising.learning.scores import BlockShares, scales_of
 from kising.learning.sparse import (
     NARROWING,
     decimated_step,
@@ -22,6 +22,8 @@ from kising.learning.sparse import (
 from kising.learning.starts import from_data, from_signs
 from kising.learning.steps import scaled_step, spin_products
 from kising.model import BondScales
+
+THIRD = BlockShares(0.3, 0.3, 0.3)
 
 
 def problem(
@@ -54,7 +56,7 @@ def test_without_a_penalty_the_step_is_the_scaled_one() -> None:
     nothing = Couplings(*(np.zeros_like(x) for x in truth))
     for step in (
         penalised_step(truth, slopes, products, nothing),
-        decimated_step(truth, slopes, products, 1.0),
+        decimated_step(truth, slopes, products, BlockShares(1.0, 1.0, 1.0)),
     ):
         for x, y in zip(step, scaled_step(slopes, products), strict=True):
             np.testing.assert_allclose(x, y, atol=1e-8)
@@ -99,7 +101,8 @@ def test_a_large_penalty_leaves_nothing() -> None:
 
 
 def test_the_share_that_is_kept_falls_to_what_was_asked() -> None:
-    shares = [share_kept(0.1, i) for i in range(NARROWING + 5)]
+    shares = [share_kept(BlockShares(0.1, 0.5, 0.0), i).J for i in range(NARROWING + 5)]
+    assert share_kept(BlockShares(0.1, 0.5, 0.0), NARROWING) == (0.1, 0.5, 0.0)
     assert shares[0] == 1
     assert all(a > b for a, b in itertools.pairwise(shares[: NARROWING + 1]))
     assert shares[NARROWING:] == [0.1] * 5
@@ -125,7 +128,7 @@ def test_what_is_kept_takes_over_from_what_is_dropped() -> None:
     """A decimated step ends where the quadratic model is flat for all that is kept."""
     truth, recording, _ = problem(1, length=500)
     slopes, products = gradient(truth, recording, estimator="exact"), spin_products(recording)
-    step = decimated_step(truth, slopes, products, 0.2)
+    step = decimated_step(truth, slopes, products, BlockShares(0.2, 0.2, 0.2))
     landed, D = truth.L + step.L, step.L
     assert np.count_nonzero(landed) == round(0.2 * landed.size)
     assert (D[landed == 0] != 0).any()
@@ -133,7 +136,7 @@ def test_what_is_kept_takes_over_from_what_is_dropped() -> None:
     np.testing.assert_allclose(left[landed != 0], 0, atol=1e-5)
 
 
-@pytest.mark.parametrize("how", [{"l1": 1.0}, {"decimate": 0.3}])
+@pytest.mark.parametrize("how", [{"l1": 1.0}, {"decimate": THIRD}])
 def test_acceleration_leaves_zeros_where_the_step_alone_leads(how: dict) -> None:
     truth, recording, scales = problem(2, length=1000)
     learning = Learning(estep=EStep(estimator="exact"), tolerance=1e-12, **how)
@@ -144,7 +147,7 @@ def test_acceleration_leaves_zeros_where_the_step_alone_leads(how: dict) -> None
         step = (
             penalised_step(state.couplings, slopes, products, penalties(slopes, products, 998, 1.0))
             if "l1" in how
-            else decimated_step(state.couplings, slopes, products, share_kept(0.3, iteration))
+            else decimated_step(state.couplings, slopes, products, share_kept(THIRD, iteration))
         )
         landed = [x + dx for x, dx in zip(state.couplings, step, strict=True)]
         state = advance(state, posed, learning)
@@ -168,7 +171,7 @@ def test_known_sparsity_finds_the_bonds_and_lowers_the_error() -> None:
     assert np.mean(decimated.couplings.J[large] != 0) > 0.95
 
 
-@pytest.mark.parametrize("how", [{"l1": 1.0}, {"l1": 1.0, "step": "gradient"}, {"decimate": 0.3}])
+@pytest.mark.parametrize("how", [{"l1": 1.0}, {"l1": 1.0, "step": "gradient"}, {"decimate": THIRD}])
 @pytest.mark.parametrize("stop", [1, 6, 23])
 def test_a_saved_state_continues_bit_for_bit(how: dict, stop: int) -> None:
     truth, recording, scales = problem(2, length=1000)
@@ -179,7 +182,7 @@ def test_a_saved_state_continues_bit_for_bit(how: dict, stop: int) -> None:
 
 def test_fits_do_not_settle_before_the_known_number_is_reached() -> None:
     truth, recording, scales = problem(2, length=1000)
-    learning = Learning(estep=EStep(), tolerance=1e3, hold=1, decimate=0.3)
+    learning = Learning(estep=EStep(), tolerance=1e3, hold=1, decimate=THIRD)
     posed = pose(recording, scales, truth, aligned=False)
     state = begin(from_signs(truth, scales, seed=1))
     while state.outcome == "running":
