@@ -38,9 +38,11 @@ def choose_start(
     if starts == 1:
         return draw(seed)
     beginning = pose(problem.visible[: SLICES + 2], problem.scales, None, aligned=False)
-    best, highest = draw(seed), -np.inf
-    for own in seeds_of(seed, starts):
-        couplings, nats = pilot(draw(own), own, beginning, learning, threads=threads)
+    seeds = seeds_of(seed, starts)
+    drawn = [draw(own) for own in seeds]
+    best, highest = drawn[0], -np.inf
+    for start, own in zip(drawn, seeds, strict=True):
+        couplings, nats = pilot(start, own, beginning, learning, threads=threads)
         if nats > highest:
             best, highest = couplings, nats
     return best

@@ -7,7 +7,7 @@ import pytest
 
 from kising import bond_scales, draw_couplings, fit, gradient, simulate
 from kising.estimators.inference import EStep
-from kising.learning import pilots
+from kising.learning import metric, pilots
 from kising.learning.em import Learning, pose
 from kising.learning.pilots import choose_start, pilot
 from kising.learning.starts import from_signs, seeds_of
@@ -89,3 +89,4 @@ def test_couplings_to_start_from_are_one_start() -> None:
 
 def test_the_cost_of_pilots_is_that_of_pilots() -> None:
     assert (cost.PILOT_SLICES, cost.PILOT_ITERATIONS) == (pilots.SLICES, pilots.ITERATIONS)
+    assert cost.METRIC_NUMBERS == metric.MOST_NUMBERS
