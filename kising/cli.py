@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kising.run import Results
-    from kising.sweep.progress import Snapshot
-    from kising.sweep.stop import StopRequest
+    from kising.sweep.drive.progress import Snapshot
+    from kising.sweep.drive.signals import StopRequest
 
 # Exit codes: 0 all well, 1 failed runs or a fault of the machine, 2 a mistake in what was asked, 128 + n
 # stopped by signal n.
@@ -33,9 +33,9 @@ def _plainly(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         from kising.recordings import RecordingError
-        from kising.sweep.directory import StoreError
-        from kising.sweep.documents import SpecError
-        from kising.sweep.executor import ExecutorError
+        from kising.sweep.execute.protocol import ExecutorError
+        from kising.sweep.spec.documents import SpecError
+        from kising.sweep.store.directory import StoreError
 
         try:
             command(*args, **kwargs)
@@ -108,8 +108,8 @@ def run(
     """Run a sweep file, or go on with the sweep in a directory."""
     from kising.run import Session, locate
     from kising.run import run as run_session
-    from kising.sweep.progress import open_display
-    from kising.sweep.stop import stop_on_signals
+    from kising.sweep.drive.progress import open_display
+    from kising.sweep.drive.signals import stop_on_signals
 
     spec, directory = locate(source, out, preset=preset, overrides=overrides)
     with stop_on_signals() as stop, open_display(spec.name, sys.stderr) as display:
@@ -190,8 +190,8 @@ def plan(
 ) -> None:
     """Say what a sweep would run, how much of it is done, and what the rest will cost. Starts nothing."""
     from kising.run import locate
-    from kising.sweep.overview import calibrate as measure
-    from kising.sweep.overview import describe_plan
+    from kising.sweep.status import calibrate as measure
+    from kising.sweep.status import describe_plan
 
     spec, directory = locate(source, out, preset=preset, overrides=overrides)
     if calibrate:
@@ -206,7 +206,7 @@ def plan(
 @_plainly
 def status(directory: Path, watch: bool) -> None:
     """Say how a sweep is doing, from any terminal, also while it runs."""
-    from kising.sweep.overview import describe_status, is_running
+    from kising.sweep.status import describe_status, is_running
 
     while True:
         if watch:
@@ -224,9 +224,9 @@ def status(directory: Path, watch: bool) -> None:
 def verify(directory: Path) -> None:
     """Check every part against its checksum and every row against the plan."""
     from kising.run import locate
-    from kising.sweep.directory import SweepDirectory
     from kising.sweep.plan import Plan
-    from kising.sweep.verify import verify as check
+    from kising.sweep.store.directory import SweepDirectory
+    from kising.sweep.store.verify import verify as check
 
     opened = SweepDirectory.open(directory)
     spec, _ = locate(directory)

@@ -8,18 +8,17 @@ visible to hidden. One step draws every spin afresh from the state before it:
     P(σ_a(t+1) = σ) = 1 / (1 + exp(-2 σ b_a)),   b_a = Σ_j L_aj s_j(t)
 """
 
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from kising.jit import kernel
-from kising.vectors import exp, load, rows, store, width_of
+from kising.kernels.jit import kernel
+from kising.kernels.vectors import exp, load, rows, store, width_of
+from kising.seeds import Seed, random_stream
 
 Array = npt.NDArray[np.float64]
 Spins = npt.NDArray[np.int8]
-Seed = int | Sequence[int] | np.random.SeedSequence
 Bonds = Literal["gaussian", "binary"]
 
 # Sums over thousands of couplings stay finite below this, and a field of 1e100 is as good as an infinite one.
@@ -71,13 +70,6 @@ def bond_scales(visible: int, hidden: int, *, strength: float, connectivity: flo
         K=strength / np.sqrt(2 * hidden * connectivity),
         L=strength / np.sqrt(visible * connectivity),
     )
-
-
-def random_stream(seed: Seed) -> np.random.Generator:
-    """The generator of an explicit seed; named, so that a default cannot change under it."""
-    if seed is None:
-        raise ValueError("seed: give a number; nothing in kising is random without an explicit seed")
-    return np.random.Generator(np.random.PCG64(seed))
 
 
 def draw_couplings(

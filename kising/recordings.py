@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kising.sweep.directory import atomic_write
+from kising.sweep.store.directory import atomic_write
 
 if TYPE_CHECKING:
     from kising.learning.fit import Fit

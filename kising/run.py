@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from kising.sweep.checkpoints import Checkpoints
-from kising.sweep.conductor import Observer, Policy, conduct
-from kising.sweep.cost import CostModel
-from kising.sweep.directory import StoreError, SweepDirectory
-from kising.sweep.executor import Executor, Need
-from kising.sweep.journal import Journal
-from kising.sweep.kept import lacking
+from kising.sweep.drive.conductor import Observer, Policy, conduct
+from kising.sweep.drive.cost import CostModel
+from kising.sweep.drive.counts import Outcome
+from kising.sweep.drive.progress_file import Journal
+from kising.sweep.drive.signals import StopRequest
+from kising.sweep.execute.protocol import Executor, Need
 from kising.sweep.plan import Plan, Run
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec
-from kising.sweep.stop import StopRequest
-from kising.sweep.store import Store
-from kising.sweep.tally import Outcome
+from kising.sweep.store.artifacts import lacking
+from kising.sweep.store.checkpoints import Checkpoints
+from kising.sweep.store.directory import StoreError, SweepDirectory
+from kising.sweep.store.parquet import Store
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from kising.report.tables import Tables
-    from kising.sweep.index import Scan
+    from kising.sweep.store.index import Scan
 
 Stale = Literal["keep", "redo"]
 Say = Callable[[str], object]
@@ -263,13 +263,13 @@ def _chosen(plan: Plan, todo: np.ndarray) -> Iterator[Run]:
 
 def _executor(session: Session, *, idle: bool) -> Executor:
     # Imported here: `--help`, `plan` and `status` must not wait for Ray or the compiler.
-    from kising.sweep.inprocess import InProcessExecutor
+    from kising.sweep.execute.in_process import InProcessExecutor
     from kising.sweep.task import perform
 
     # Where nothing is left to run, no Ray is started for it.
     if session.in_process or idle:
         return InProcessExecutor(perform)
-    from kising.sweep.driver import RayCluster, RayExecutor
+    from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
 
     cluster = RayCluster.join(session.address) if session.address else RayCluster.start(session.cpus)
     return RayExecutor(perform, cluster)

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from kising.cli import main
-from kising.sweep.directory import SweepDirectory
+from kising.sweep.store.directory import SweepDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
 SWEEP = """\
@@ -207,8 +207,8 @@ def test_light_commands_load_nothing_heavy(words: list[str], finished) -> None:
 
 
 def test_every_shipped_sweep_is_valid_and_its_presets_too() -> None:
-    from kising.sweep.loading import read_document
     from kising.sweep.spec import read_spec
+    from kising.sweep.spec.loading import read_document
 
     files = sorted((ROOT / "sweeps").glob("*.yaml"))
     assert files

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from nodes import QUICK
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import start
+from support.nodes import QUICK
 
 TEXT = (Path(__file__).parents[1] / "cluster.yaml").read_text()
 FROM, TO, OWN = "# ---- AWS: from here\n", "# ---- AWS: to here\n", "# ---- On machines of your own"

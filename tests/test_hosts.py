@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from bits import assert_same_bits
-from gate import open_to
-from hosts import Lan, lan, unavailable
-from nodes import WORKS
+from support.bits import assert_same_bits
+from support.hosts import Lan, lan, unavailable
+from support.nodes import TESTS
+from support.waiting_work import open_to
 
 from kising import run_sweep
-from kising.sweep.directory import Progress, SweepDirectory
-from kising.sweep.overview import describe_status
+from kising.sweep.status import describe_status
+from kising.sweep.store.directory import Progress, SweepDirectory
 
 pytestmark = [pytest.mark.hosts, pytest.mark.skipif(bool(why := unavailable()), reason=str(why))]
 SWEEP = {
@@ -52,7 +52,7 @@ def let_through(net: Lan, realizations: int = SWEEP["realizations"]) -> None:
 def command(net: Lan, *more: str) -> list[str]:
     return [
         sys.executable,
-        str(Path(WORKS) / "gate.py"),
+        str(Path(TESTS) / "support" / "waiting_work.py"),
         str(net.base / "gate"),
         "run",
         "sweep.yaml",

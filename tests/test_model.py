@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kising import Couplings, bond_scales, draw_couplings, simulate
-from kising.model import as_couplings, as_spins, random_stream
+from kising.model import as_couplings, as_spins
+from kising.seeds import random_stream
 
 
 @given(st.integers(1, 30), st.integers(1, 10), st.integers(0, 2**32))

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from bits import assert_same_bits
+from support.bits import assert_same_bits
 
 import kising.run
 from kising import run_sweep
 from kising.learning.checkpoint import load
 from kising.run import StaleError
-from kising.sweep.directory import SweepDirectory
-from kising.sweep.store import Store
+from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.parquet import Store
 
 TINY = {
     "name": "tiny",

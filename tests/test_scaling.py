@@ -9,11 +9,11 @@ import pytest
 
 from kising.bench.scaling import Simulated, _spec, line, simulate
 from kising.bench.sleepers import Clock, Prices, Sleepers, own_core, sample_row
-from kising.sweep.conductor import conduct
-from kising.sweep.directory import SweepDirectory
-from kising.sweep.executor import Batch, Finished, Need, Rows, Started
+from kising.sweep.drive.conductor import conduct
+from kising.sweep.execute.protocol import Batch, Finished, Need, Rows, Started
 from kising.sweep.plan import Plan
-from kising.sweep.store import Store
+from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.parquet import Store
 from kising.version import NUMERICS, __version__
 
 FREE = Prices(0.0, 0.0, 0.0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browsers import BROWSER, look
+from support.browsers import BROWSER, look
 
 from kising import run_sweep
 from kising.report.build import build
 from kising.report.tables import refresh_tables
-from kising.sweep.cost import CostModel
+from kising.sweep.drive.cost import CostModel
 from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
 

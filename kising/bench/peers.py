@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from kising.estimators.block import Block, fields
+from kising.estimators.chunks import Block, fields
 from kising.estimators.inference import EStep
 from kising.model import Array, Couplings, Spins
 

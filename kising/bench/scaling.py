@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from kising.bench.sleepers import Prices, Sleepers, instant, own_core
-from kising.sweep import batching
-from kising.sweep.conductor import Policy, conduct
-from kising.sweep.executor import Batch, Executor, Finished, Need, Rows
-from kising.sweep.inprocess import InProcessExecutor
+from kising.sweep.drive import batching
+from kising.sweep.drive.conductor import Policy, conduct
+from kising.sweep.execute.in_process import InProcessExecutor
+from kising.sweep.execute.protocol import Batch, Executor, Finished, Need, Rows
 from kising.sweep.plan import Plan
 from kising.sweep.spec import SweepSpec, parse_spec
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
-    from kising.sweep.driver import RayExecutor
+    from kising.sweep.drive.progress import Snapshot
+    from kising.sweep.execute.ray_executor import RayExecutor
     from kising.sweep.plan import Run
-    from kising.sweep.progress import Snapshot
 
 CASES: Final = ((1_000, 1.0), (1_000, 10.0), (10_000, 10.0), (10_000, 60.0))
 """Workers, seconds of a run."""
@@ -76,7 +76,7 @@ def bench_driver(
     cases: Sequence[tuple[int, float]] = CASES, *, window: float = 60.0, rounds: int = 5
 ) -> Iterator[str]:
     """Measure everything; yields lines as they come."""
-    from kising.sweep.driver import RayCluster, RayExecutor
+    from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
     from kising.sweep.task import perform
 
     cluster = RayCluster.start(cpus=2)
@@ -180,10 +180,10 @@ def simulate(
 ) -> Simulated:
     """Drive so many sleepers for `window` seconds of the steady state; in a process of its own."""
     from kising.report.tables import Tables
-    from kising.sweep.directory import SweepDirectory
-    from kising.sweep.journal import Journal
-    from kising.sweep.stop import StopRequest
-    from kising.sweep.store import Store
+    from kising.sweep.drive.progress_file import Journal
+    from kising.sweep.drive.signals import StopRequest
+    from kising.sweep.store.directory import SweepDirectory
+    from kising.sweep.store.parquet import Store
 
     plan = Plan.of(_spec(max(2_000_000, int(workers * 1_000 / seconds))))
     stop, marks = StopRequest(), list[tuple[float, float, int, int]]()

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kising.sweep.executor import Batch, Event, Finished, Lost, Need, Rows, Started
+from kising.sweep.execute.protocol import Batch, Event, Finished, Lost, Need, Rows, Started
 
 if TYPE_CHECKING:
     from kising.sweep.plan import Run

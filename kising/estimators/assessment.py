@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kising.estimators.block import Block, Estimate, cut
-from kising.estimators.gibbs import Errors
+from kising.estimators.chunks import Block, Estimate, cut
+from kising.estimators.gibbs.chains import Errors
 from kising.estimators.inference import EStep, each_block
 from kising.estimators.totals import add_up
 from kising.model import Array, Couplings, Recording, as_couplings

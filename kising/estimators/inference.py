@@ -7,13 +7,17 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kising.estimators import bp, exact, gibbs, meanfield, tap
-from kising.estimators.block import Block, Estimate, empty_estimate, fields
-from kising.estimators.correlations import CODES
-from kising.estimators.gibbs import Chains, Errors, Sampling
+from kising.estimators import meanfield, tap
+from kising.estimators.bp import propagation as bp
+from kising.estimators.bp.correlations import CODES
+from kising.estimators.chunks import Block, Estimate, empty_estimate, fields
+from kising.estimators.exact import enumeration as exact
+from kising.estimators.gibbs import chains as gibbs
+from kising.estimators.gibbs.chains import Chains, Errors, Sampling
 from kising.estimators.parallel import in_order
 from kising.estimators.totals import add_up
-from kising.model import Array, Couplings, Seed, Spins, as_couplings, as_spins
+from kising.model import Array, Couplings, Spins, as_couplings, as_spins
+from kising.seeds import Seed
 
 ESTIMATORS = ("auto", "exact", "gibbs", "bp", "tap", "mean-field")
 # Up to so many hidden spins learning from sums over all their states takes no longer than from samples.

@@ -3,7 +3,7 @@
 m_i = tanh[ θ_i + Σ_b K_ib μ_b ]     μ_a = tanh[ g_a - Σ_i K_ia m_i ]     ⟨τ_i σ_b⟩ = m_i μ_b
 """
 
-from kising.estimators.block import Block, Estimate
+from kising.estimators.chunks import Block, Estimate
 from kising.estimators.tap import estimate_to_order
 from kising.model import Couplings
 

@@ -1,7 +1,7 @@
 """Small pieces that several kernels share."""
 
-from kising.estimators.block import Estimate
-from kising.jit import kernel
+from kising.estimators.chunks import Estimate
+from kising.kernels.jit import kernel
 from kising.model import Array
 
 

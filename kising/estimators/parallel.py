@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-from kising.estimators.block import cut
+from kising.estimators.chunks import cut
 
 Out = TypeVar("Out")
 

@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.estimators.block import Block, Estimate
+from kising.estimators.chunks import Block, Estimate
 from kising.estimators.numerics import damping_at, sum_lanes
-from kising.jit import inlined, kernel
-from kising.model import Array, Couplings
-from kising.vectors import (
+from kising.kernels.jit import inlined, kernel
+from kising.kernels.vectors import (
     Vector,
     fma,
     fnma,
@@ -36,6 +35,7 @@ from kising.vectors import (
     tanh,
     where_above,
 )
+from kising.model import Array, Couplings
 
 # In place of zero, whose logarithm times itself is zero.
 TINY = 1e-300

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.estimators.block import Block, Estimate
-from kising.jit import kernel
+from kising.estimators.chunks import Block, Estimate
+from kising.kernels.jit import kernel
 from kising.model import Array
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kising.estimators.gibbs import Chains
+from kising.estimators.gibbs.chains import Chains
 from kising.learning.em import TRACE_COLUMNS, EMState
 from kising.learning.metric import Anchor, Shares
 from kising.learning.sampled import Sampler

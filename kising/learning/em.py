@@ -69,7 +69,8 @@ from kising.learning.steps import (
     unflatten,
     within_reach,
 )
-from kising.model import Array, BondScales, Couplings, Seed, Spins
+from kising.model import Array, BondScales, Couplings, Spins
+from kising.seeds import Seed
 
 LARGEST_GROWTH = 20.0
 

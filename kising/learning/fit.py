@@ -20,11 +20,12 @@ from kising.learning.em import (
     sampler_of,
     score,
 )
-from kising.learning.information import check_size, errors_of
+from kising.learning.errors import check_size, errors_of
 from kising.learning.pilots import choose_start
 from kising.learning.scores import BLOCKS, BlockShares, nominal_scales, scales_of
 from kising.learning.starts import PATIENCE, STARTS, chain_seed, error_seed, from_data, from_signs
-from kising.model import BondScales, Couplings, Seed, as_couplings, as_spins
+from kising.model import BondScales, Couplings, as_couplings, as_spins
+from kising.seeds import Seed
 
 if TYPE_CHECKING:
     import pandas as pd

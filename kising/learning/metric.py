@@ -23,12 +23,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.estimators.block import fields
-from kising.estimators.gibbs import Chains
+from kising.estimators.chunks import fields
+from kising.estimators.gibbs.chains import Chains
 from kising.estimators.inference import Gradient
 from kising.estimators.parallel import one_blas_thread
 from kising.learning.steps import RIDGE
-from kising.model import Array, BondScales, Couplings, Spins, random_stream
+from kising.model import Array, BondScales, Couplings, Spins
+from kising.seeds import random_stream
 
 SLICES = 4096
 # A sampler's metric is one of rows from this iteration on, and made anew whenever their number is a power of four.

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from kising.estimators.gibbs import Sampling
+from kising.estimators.gibbs.chains import Sampling
 from kising.estimators.inference import checked_gradient
 from kising.learning.em import Learning, Problem, advance, begin, learned, pose, sampler_of
 from kising.learning.starts import chain_seed, seeds_of
-from kising.model import Couplings, Seed
+from kising.model import Couplings
+from kising.seeds import Seed
 
 SLICES = 5_000
 ITERATIONS = 60

@@ -21,9 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.counter import key_of
-from kising.estimators.gibbs import Chains, first_chains
-from kising.model import Array, Seed
+from kising.estimators.gibbs.chains import Chains, first_chains
+from kising.kernels.counter import key_of
+from kising.model import Array
+from kising.seeds import Seed
 
 STRETCH = 20
 LEAST_APPROACH = 60

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kising.estimators.inference import Gradient
-from kising.jit import kernel
+from kising.kernels.jit import kernel
 from kising.learning.scores import BlockShares
 from kising.learning.steps import (
     RIDGE,

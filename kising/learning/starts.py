@@ -7,8 +7,9 @@
 
 import numpy as np
 
-from kising.estimators.block import cut
-from kising.model import Array, BondScales, Couplings, Seed, Spins, random_stream
+from kising.estimators.chunks import cut
+from kising.model import Array, BondScales, Couplings, Spins
+from kising.seeds import Seed, random_stream
 
 STARTS = ("signs", "random")
 # Near K = L = 0 the likelihood is flat in both; half a bond's scale is far enough from it for learning to set

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from kising.estimators.block import cut
+from kising.estimators.chunks import cut
 from kising.estimators.inference import Gradient
 from kising.model import Array, BondScales, Couplings, Spins
 

@@ -9,17 +9,17 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from kising.report.claims import claims
-from kising.report.curves import curves
-from kising.report.examples import scatters, traces
+from kising.report.claims.paper import claims
+from kising.report.claims.verdicts import Finding
+from kising.report.figures.curves import curves
+from kising.report.figures.drawing import Plate, write
+from kising.report.figures.examples import scatters, traces
+from kising.report.figures.views import varied
 from kising.report.page import page
-from kising.report.plates import Plate, write
 from kising.report.summary import AXES, BLOCKS, ERRORS
 from kising.report.tables import Frames
-from kising.report.verdicts import Finding
-from kising.report.views import varied
-from kising.sweep.directory import SweepDirectory, atomic_write, make_directory
 from kising.sweep.spec import SweepSpec, read_spec
+from kising.sweep.store.directory import SweepDirectory, atomic_write, make_directory
 from kising.version import NUMERICS, __version__
 
 #: Rows of a table on the page; the files have all.

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from kising.report.plates import MOST_PANELS, Plate, embedded
-from kising.report.verdicts import Finding
+from kising.report.claims.verdicts import Finding
+from kising.report.figures.drawing import MOST_PANELS, Plate, embedded
 
 _STYLE: Final = """
 :root { color-scheme: light; }

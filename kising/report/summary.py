@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from kising.sweep.schema import PARAMETERS
+from kising.sweep.store.columns import PARAMETERS
 
 BLOCKS = ("J", "K", "L")
 CONFIDENCE = 0.95

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kising.options import Keep
 from kising.sweep.points import Point, Points, point_id_of, short_digest
-from kising.sweep.sections import Keep
 from kising.sweep.spec import SweepSpec
 
 __all__ = ["Plan", "Point", "Points", "Run", "point_id_of", "run_id_of"]

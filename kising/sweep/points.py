@@ -18,7 +18,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from kising.sweep.sections import (
+from kising.options import (
     ADDED_LATER,
     DEFAULTS,
     LEAVES,
@@ -31,7 +31,7 @@ from kising.sweep.sections import (
     unused_keys,
 )
 from kising.sweep.spec import Axis, SweepSpec
-from kising.sweep.values import Scalar
+from kising.values import Scalar
 
 #: Points are numbered out this many at a time, so that a million of them never exist at once.
 _CHUNK = 4096

@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kising.estimators.assessment import assess
-from kising.estimators.gibbs import Sampling
+from kising.estimators.gibbs.chains import Sampling
 from kising.estimators.inference import EStep
 from kising.learning.checkpoint import CheckpointError, load, save
 from kising.learning.em import EMState, Learning, advance, begin, learned, pose, sampler_of
-from kising.learning.information import errors_of
+from kising.learning.errors import errors_of
 from kising.learning.pilots import choose_start
 from kising.learning.scores import BLOCKS, BlockShares, align, baseline, bond_shares, coverage, pruned, rmse
 from kising.learning.starts import PATIENCE, chain_seed, error_seed, from_data, from_signs
-from kising.model import BondScales, Couplings, Recording, Seed, bond_scales, draw_couplings, simulate
-from kising.sweep.executor import RunTimeout
-from kising.sweep.kept import pack
+from kising.model import BondScales, Couplings, Recording, bond_scales, draw_couplings, simulate
+from kising.seeds import Seed
+from kising.sweep.execute.protocol import RunTimeout
+from kising.sweep.store.artifacts import pack
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
     from kising.sweep.plan import Point, Run
-    from kising.sweep.schema import Row
+    from kising.sweep.store.columns import Row
 
 Steps = Generator[Callable[[], bytes], None, dict[str, object]]
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import enumerate_slices, one_input_each, small_network
 from hypothesis import given
 from hypothesis import strategies as st
+from support.brute_force import assert_is_gradient, enumerate_slices, one_input_each, small_network
 
 from kising import Couplings, draw_couplings, gradient, infer, simulate
 from kising.estimators.inference import CORRELATIONS
@@ -109,23 +109,6 @@ def test_exact_gradient_is_that_of_the_likelihood(seed: int, strength: float) ->
     couplings, recording = small_network(seed, visible=4, hidden=2, strength=strength, length=6)
     slopes = gradient(couplings, recording, estimator="exact")
     assert_is_gradient(slopes, couplings, recording, {"estimator": "exact"})
-
-
-def assert_is_gradient(slopes, couplings: Couplings, recording: np.ndarray, how: dict) -> None:
-    step = 1e-5
-    for name in "JKL":
-        block = getattr(couplings, name)
-        numerical = np.empty_like(block)
-        for index in np.ndindex(block.shape):
-            values = []
-            for sign in (1, -1):
-                moved = block.copy()
-                moved[index] += sign * step
-                values.append(
-                    infer(couplings._replace(**{name: moved}), recording, **how).log_likelihood.mean()
-                )
-            numerical[index] = (values[0] - values[1]) / (2 * step)
-        np.testing.assert_allclose(getattr(slopes, name), numerical, atol=1e-6)
 
 
 def test_error_falls_with_the_couplings_as_loops_do() -> None:

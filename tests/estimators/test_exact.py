@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import enumerate_slices, small_network
 from hypothesis import given
 from hypothesis import strategies as st
+from support.brute_force import enumerate_slices, small_network
 
 from kising import draw_couplings, infer, simulate
-from kising.estimators.exact import MAX_HIDDEN
+from kising.estimators.exact.enumeration import MAX_HIDDEN
 
 
 @given(

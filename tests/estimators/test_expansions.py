@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import small_network
 from hypothesis import given
 from hypothesis import strategies as st
-from test_bp import assert_is_gradient
+from support.brute_force import assert_is_gradient, small_network
 
 from kising import gradient, infer
 

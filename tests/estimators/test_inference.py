@@ -7,13 +7,13 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import small_network
 from hypothesis import given
 from hypothesis import strategies as st
+from support.brute_force import small_network
 
 from kising import Couplings, draw_couplings, gradient, infer, simulate
 from kising.estimators.assessment import assess
-from kising.estimators.block import BLOCK_SLICES
+from kising.estimators.chunks import BLOCK_SLICES
 from kising.estimators.inference import CORRELATIONS, ESTIMATORS, EStep
 
 WAYS = [(e, c) for e in ESTIMATORS for c in (CORRELATIONS if e == "bp" else ("closed",))]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import small_network
 from hypothesis import given
 from hypothesis import strategies as st
+from support.brute_force import small_network
 
 from kising import draw_couplings, gradient, infer, simulate
-from kising.estimators import bp
-from kising.estimators.block import Block, Estimate, empty_estimate, fields
+from kising.estimators.bp import propagation as bp
+from kising.estimators.chunks import Block, Estimate, empty_estimate, fields
+from kising.kernels.vectors import width_of
 from kising.model import Couplings
-from kising.vectors import width_of
 
 LANES = width_of("float64")
 SETTLED = {"tolerance": 1e-24, "max_iterations": 1000}

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from campaign import Campaign, Tally
-from damage import damage_parts
-from saboteur import STEPS
+from support.campaign import Campaign, Tally
+from support.damage import damage_parts
+from support.saboteur import STEPS
 
 
 @pytest.fixture(autouse=True)

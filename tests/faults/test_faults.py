@@ -20,16 +20,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from campaign import SHORT, Zygote, count_wrong
-from children import python
 from click.testing import CliRunner
+from support.campaign import SHORT, Zygote, count_wrong
+from support.children import python
 
 import kising
 import kising.run
 from kising import run_sweep
 from kising.cli import main
-from kising.sweep.directory import LockedError, StoreError, SweepDirectory
-from kising.sweep.store import Store
+from kising.sweep.store.directory import LockedError, StoreError, SweepDirectory
+from kising.sweep.store.parquet import Store
 
 TINY = {
     "name": "tiny",
@@ -247,7 +247,7 @@ def holder(path: Path, prelude: str) -> Iterator[subprocess.Popen[str]]:
         import sys
         from pathlib import Path
         {prelude}
-        from kising.sweep.directory import SweepDirectory
+        from kising.sweep.store.directory import SweepDirectory
         with SweepDirectory.create(Path({str(path)!r})).lock("kising run"):
             print("held", flush=True)
             sys.stdin.read()
@@ -321,10 +321,10 @@ def test_a_checkpoint_from_elsewhere_is_not_trusted(tmp_path: Path, reference: p
 
 
 OUT_OF_MEMORY = """
-    import works
-    from kising.sweep.conductor import conduct
-    from kising.sweep.driver import RayCluster, RayExecutor
-    from kising.sweep.executor import Need
+    from support import sample_work as works
+    from kising.sweep.drive.conductor import conduct
+    from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
+    from kising.sweep.execute.protocol import Need
 
     executor = RayExecutor(works.work, RayCluster.start(cpus=1))
     source, rows = [works.FakeRun(n, "hog" if n == 1 else "square") for n in range(3)], []
@@ -341,7 +341,7 @@ def test_a_run_that_takes_all_memory_fails_alone_and_says_how_much() -> None:
     free, total = (int(found[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
     if free < 6_000_000:
         pytest.skip("this test fills 4 GB")
-    paths = [str(Path(kising.__file__).parents[1]), str(Path(__file__).parents[1] / "sweep")]
+    paths = [str(Path(kising.__file__).parents[1]), str(Path(__file__).parents[1])]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(paths),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from resuming import assert_continues
+from support.resuming import assert_continues
 
 from kising import Couplings, bond_scales, draw_couplings, fit, gradient, simulate
 from kising.estimators.inference import EStep

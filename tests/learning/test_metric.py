@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from kising import bond_scales, draw_couplings, gradient, simulate
-from kising.counter import key_of
-from kising.estimators.gibbs import first_chains
+from kising.estimators.gibbs.chains import first_chains
 from kising.estimators.inference import EStep
+from kising.kernels.counter import key_of
 from kising.learning import metric as module
 from kising.learning.checkpoint import load, save
 from kising.learning.em import Learning, advance, begin, pose, sampler_of

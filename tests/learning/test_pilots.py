@@ -11,7 +11,7 @@ from kising.learning import metric, pilots
 from kising.learning.em import Learning, pose
 from kising.learning.pilots import choose_start, pilot
 from kising.learning.starts import from_signs, seeds_of
-from kising.sweep import cost
+from kising.sweep.drive import cost
 
 # The likelihood of this one has maxima that differ by a thousand nats.
 TRUTH = draw_couplings(20, 4, strength=2.0, connectivity=0.3, seed=50)

@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from resuming import assert_continues
 from scipy import stats
+from support.resuming import assert_continues
 
 from kising import Couplings, draw_couplings, fit, gradient, simulate
 from kising.estimators.inference import EStep

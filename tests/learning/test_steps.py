@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import small_network
+from support.brute_force import small_network
 
 from kising import gradient
 from kising.learning.scores import nominal_scales

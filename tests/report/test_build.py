@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browsers import BROWSER, look
+from support.browsers import BROWSER, look
 
 from kising import run_sweep
 from kising.report.build import build

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from rows import make_runs
+from support.rows import make_runs
 
-from kising.report.claims import claims
-from kising.report.verdicts import Measured, above_zero, below_zero, difference, inside
+from kising.report.claims.paper import claims
+from kising.report.claims.verdicts import Measured, above_zero, below_zero, difference, inside
 
 NONE = pd.DataFrame()
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rows import make_runs
 from scipy import stats
+from support.rows import make_runs
 
 from kising.report.summary import scaling, summarise
 

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from matplotlib.figure import Figure
-from rows import make_runs
+from support.rows import make_runs
 
-from kising.report.curves import curves
-from kising.report.views import FRACTION, SIZE, numeric_axes, overlays, views, with_network
+from kising.report.figures.curves import curves
+from kising.report.figures.views import FRACTION, SIZE, numeric_axes, overlays, views, with_network
 
 
 def runs(**columns):

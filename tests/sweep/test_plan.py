@@ -13,9 +13,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from kising.options import ADDED_LATER, LEAVES, Data, Learner, Model, Score, unused_keys
 from kising.sweep.plan import Plan, point_id_of, run_id_of
-from kising.sweep.sections import ADDED_LATER, LEAVES, unused_keys
-from kising.sweep.spec import Data, Learner, Model, Score, parse_spec
+from kising.sweep.spec import parse_spec
 
 BASE = {"name": "a", "seed": 1, "model": {"visible": 20, "hidden": 4}, "data": {"length": 1000}}
 

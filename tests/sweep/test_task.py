@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 from kising import bond_scales, draw_couplings, fit, infer, simulate
-from kising.estimators.exact import MAX_HIDDEN
+from kising import options as sections
+from kising.estimators.exact.enumeration import MAX_HIDDEN
 from kising.estimators.inference import AUTO_EXACT_HIDDEN, CORRELATIONS, ESTIMATORS, PRECISIONS
 from kising.learning.checkpoint import load
-from kising.learning.information import MOST_COUPLINGS
+from kising.learning.errors import MOST_COUPLINGS
 from kising.learning.scores import BlockShares, align, pruned, rmse
 from kising.learning.starts import STARTS
 from kising.learning.steps import STEPS
-from kising.sweep import sections
-from kising.sweep.executor import RunTimeout
+from kising.sweep.execute.protocol import RunTimeout
 from kising.sweep.plan import Plan
-from kising.sweep.schema import COLUMNS
 from kising.sweep.spec import parse_spec
+from kising.sweep.store.columns import COLUMNS
 from kising.sweep.task import execute, perform
 
 SWEEP = {

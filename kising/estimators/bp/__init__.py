@@ -1,0 +1,1 @@
+"""Belief propagation on the replicated system."""

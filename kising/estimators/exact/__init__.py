@@ -1,0 +1,1 @@
+"""Exact averages by enumeration of the hidden states."""

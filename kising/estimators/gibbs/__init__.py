@@ -1,0 +1,1 @@
+"""Averages by sampling: Gibbs chains, and importance sampling of the likelihood."""

@@ -1,0 +1,1 @@
+"""What every compiled kernel is made of: jit settings, vectors, counter-based random numbers."""

@@ -1,0 +1,244 @@
+"""Standard errors of learned couplings, from the observed information.
+
+Slices are independent given the visible spins, and so the information that a recording holds is a sum over them.
+With the hidden spins of a slice seen, its score and information would be, row by row of (J, K) and of L,
+
+    S_ij = (s_i⁺ - tanh f_i) x_j,  x = (s, σ)         B of row i: (1 - tanh² f_i) x xᵀ
+    S_aj = (σ_a - tanh b_a) s_j⁻                      B of row a: (1 - tanh² b_a) s⁻ s⁻ᵀ
+
+and what is left of it when they are not seen is (Louis 1982)
+
+    I = Σ_t ( ⟨B⟩ - ⟨S Sᵀ⟩ + ⟨S⟩⟨S⟩ᵀ )
+
+with averages over the hidden spins given the visible ones, from the chains of estimator `gibbs`. Rows, which are
+apart in B, are coupled by the covariance of S: all couplings have one matrix, and a standard error is the root of
+the diagonal of its inverse. In the covariance of S only the hidden spins vary, so that with
+
+    M_ik = Cov(tanh f_i, tanh f_k)      J with J:  Σ_t M_ik s_j s_l
+
+and likewise for the others, the number of samples costs nothing in the large products.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.linalg.lapack import dpotrf, dpotri
+
+from kising.estimators.chunks import Block, empty_estimate, fields
+from kising.estimators.gibbs.chains import first_chains, sweep
+from kising.estimators.parallel import one_blas_thread
+from kising.kernels.counter import key_of
+from kising.learning.em import EMState, Problem, learned, noise_of
+from kising.learning.steps import RIDGE, UNIT, unflatten
+from kising.model import Array, Couplings, Spins
+from kising.seeds import Seed
+
+# A matrix of 10,000 couplings squared takes 0.8 GB, its factor as much.
+MOST_COUPLINGS = 10_000
+SAMPLES = 32
+# Sweeps before the first sample, and from one to the next: what samples share makes their covariance too small.
+SETTLING = 20
+SPACING = 2
+# Numbers of the arrays of a block, which decides how many slices it has; with large networks as many as half the
+# matrix, which every block passes over.
+LEAST_BLOCK_NUMBERS = 4_000_000
+# Directions in which less than this share of the complete-data information is left are not determined by the
+# recording, and neither is a coupling with more than a tenth of itself in such directions.
+LEAST_SHARE = 1e-3
+MOST_UNDETERMINED = 0.1
+
+
+class _Samples(NamedTuple):
+    """Hidden states of a block's slices."""
+
+    sigma: Array
+    """(n, B, Nh)"""
+    m: Array
+    """tanh f_i there, (n, B, Nv)"""
+
+
+def standard_errors(couplings: Couplings, visible: Spins, *, seed: Seed, samples: int = SAMPLES) -> Couplings:
+    """The standard error of every coupling, in its own unit, as if the couplings given were the most likely ones;
+    infinite where the recording does not determine it.
+    """
+    complete, missing = information(couplings, visible, seed=seed, samples=samples)
+    n_slices = len(visible) - 2
+    nv, nh = couplings.K.shape
+    with one_blas_thread():
+        variances = _inverse_diagonal(complete, missing, nv, nh) / n_slices
+    return unflatten(np.sqrt(variances), couplings, UNIT)
+
+
+def errors_of(state: EMState, problem: Problem, seed: Seed) -> Couplings | None:
+    """The standard errors of what learning has come to, that of its sampling included; None where it diverged."""
+    if state.outcome == "diverged":
+        return None
+    errors = standard_errors(learned(state, problem), problem.visible, seed=seed)
+    noise = noise_of(state, problem)
+    return errors if noise is None else Couplings(*map(np.hypot, errors, noise))
+
+
+def information(
+    couplings: Couplings, visible: Spins, *, seed: Seed, samples: int = SAMPLES
+) -> tuple[Array, Array]:
+    """The complete-data information a slice, and the part of it that is missing; couplings in the order J, K, L, each
+    row by row.
+    """
+    check_size(*couplings.K.shape)
+    nv, nh = couplings.K.shape
+    n_slices = len(visible) - 2
+    size = nv * nv + 2 * nv * nh
+    complete, missing = np.zeros((size, size)), np.zeros((size, size))
+    key = key_of(seed)
+    numbers = max(LEAST_BLOCK_NUMBERS, size * size // 2)
+    length = max(1, numbers // (samples * nv * (nh + 1) + nv * nv * (nh + 1)))
+    with one_blas_thread():
+        for start in range(0, n_slices, length):
+            part = slice(start, min(start + length, n_slices))
+            block = fields(couplings, visible, part)
+            drawn = _draw(couplings, block, samples, first=start, key=key)
+            _add_complete(complete, block, drawn)
+            _add_missing(missing, block, drawn)
+    return complete / n_slices, missing / n_slices
+
+
+def check_size(nv: int, nh: int) -> None:
+    """ValueError for a network with more couplings than the matrix has room for."""
+    size = nv * nv + 2 * nv * nh
+    if size > MOST_COUPLINGS:
+        raise ValueError(
+            f"errors: a network of {nv} visible and {nh} hidden spins has {size} couplings, and the matrix of their "
+            f"standard errors has room for {MOST_COUPLINGS}"
+        )
+
+
+def _draw(couplings: Couplings, block: Block, samples: int, *, first: int, key: np.uint64) -> _Samples:
+    nv, nh = couplings.K.shape
+    n = len(block.g)
+    chains = first_chains(n, nh, key, first=first)
+    out = empty_estimate(n, nv, nh, keep_pairs=False)
+    sigma = np.empty((samples, n, nh))
+    for k in range(SETTLING + SPACING * samples):
+        sweep(couplings, block, chains, out, first=first, key=key, iteration=k)
+        if k >= SETTLING and (k - SETTLING) % SPACING == 0:
+            sigma[(k - SETTLING) // SPACING] = chains
+    return _Samples(sigma, np.tanh(block.theta + sigma @ couplings.K.T))
+
+
+def _add_complete(total: Array, block: Block, drawn: _Samples) -> None:
+    """⟨B⟩, summed over slices: one square a row of (J, K), one a row of L."""
+    sigma, m = drawn
+    samples, _, nh = sigma.shape
+    nv = m.shape[2]
+    J, K, L = _places(nv, nh)
+    freedom = 1.0 - m**2
+    alone = freedom.mean(axis=0)
+    with_one = np.matmul(freedom.transpose(1, 2, 0), sigma.transpose(1, 0, 2)) / samples
+    flat = sigma.reshape(-1, nh)
+    for i in range(nv):
+        here, there = J[i], K[i]
+        total[here, here] += block.now.T @ (alone[:, i, None] * block.now)
+        mixed = block.now.T @ with_one[:, i]
+        total[here, there] += mixed
+        total[there, here] += mixed.T
+        total[there, there] += flat.T @ (freedom[:, :, i].reshape(-1, 1) * flat) / samples
+    expected = np.tanh(block.b)
+    for a in range(nh):
+        total[L[a], L[a]] += block.before.T @ ((1.0 - expected[:, a, None] ** 2) * block.before)
+
+
+def _add_missing(total: Array, block: Block, drawn: _Samples) -> None:
+    """The covariance of the score given the visible spins, summed over slices."""
+    sigma, m = drawn
+    samples, n, nh = sigma.shape
+    nv = m.shape[2]
+    J, K, L = _places(nv, nh)
+    allK = slice(nv * nv, nv * nv + nv * nh)
+    # What varies of the score of J_ij, K_ia and L_aj: -tanh f_i, (s_i⁺ - tanh f_i) σ_a and σ_a.
+    r = _varying(-m)
+    rs = _varying(((block.after - m)[:, :, :, None] * sigma[:, :, None, :]).reshape(samples, n, nv * nh))
+    s = _varying(sigma)
+    r_r, r_rs, r_s, rs_s, s_s = (_covariance(x, y) for x, y in ((r, r), (r, rs), (r, s), (rs, s), (s, s)))
+    now, before = block.now, block.before
+    for i in range(nv):
+        to_J = now.T @ (r_r[:, i, i:, None] * now[:, None, :]).reshape(n, -1)
+        to_K = now.T @ r_rs[:, i]
+        to_L = now.T @ (r_s[:, i, :, None] * before[:, None, :]).reshape(n, -1)
+        _add_both(total, J[i], slice(J[i].start, nv * nv), to_J)
+        _add_both(total, J[i], allK, to_K)
+        _add_both(total, J[i], slice(L[0].start, L[-1].stop), to_L)
+        for a in range(nh):
+            here = slice(K[i].start + a, K[i].start + a + 1)
+            to_L = (rs_s[:, i * nh + a, :].T @ before).reshape(1, -1)
+            _add_both(total, here, slice(L[0].start, L[-1].stop), to_L)
+    flat = rs.reshape(samples * n, nv * nh)
+    total[allK, allK] += flat.T @ flat / (samples - 1)
+    for a in range(nh):
+        to_L = before.T @ (s_s[:, a, a:, None] * before[:, None, :]).reshape(n, -1)
+        _add_both(total, L[a], slice(L[a].start, L[-1].stop), to_L)
+
+
+def _places(nv: int, nh: int) -> tuple[list[slice], list[slice], list[slice]]:
+    """Where the rows of J, K and L lie in the vector of all couplings."""
+    first_K, first_L = nv * nv, nv * nv + nv * nh
+    return (
+        [slice(i * nv, (i + 1) * nv) for i in range(nv)],
+        [slice(first_K + i * nh, first_K + (i + 1) * nh) for i in range(nv)],
+        [slice(first_L + a * nv, first_L + (a + 1) * nv) for a in range(nh)],
+    )
+
+
+def _varying(x: Array) -> Array:
+    """A function of the hidden states, less its mean over them."""
+    varying: Array = x - x.mean(axis=0)
+    return varying
+
+
+def _covariance(x: Array, y: Array) -> Array:
+    """Of two lists of functions, slice by slice: (B, nx, ny)."""
+    covariance: Array = np.matmul(x.transpose(1, 2, 0), y.transpose(1, 0, 2)) / (len(x) - 1)
+    return covariance
+
+
+def _add_both(total: Array, rows: slice, columns: slice, part: Array) -> None:
+    """Add a part and, beyond the square on the diagonal that it may begin with, its mirror image."""
+    total[rows, columns] += part
+    begin = rows.stop if columns.start == rows.start else columns.start
+    total[begin : columns.stop, rows] += part[:, begin - columns.start :].T
+
+
+def _inverse_diagonal(complete: Array, missing: Array, nv: int, nh: int) -> Array:
+    """The diagonal of (complete - missing)⁻¹; infinite for couplings that are not determined."""
+    complete[np.diag_indices_from(complete)] += RIDGE
+    whole = _diagonal_by_rows(complete, nv, nh)
+    observed = _diagonal_by_factor(complete - missing)
+    if observed is not None and np.all(LEAST_SHARE * observed < whole):
+        return observed
+    # Something is not determined. Noise of the samples mixes a little of its directions into all others: these are
+    # judged without them.
+    share, directions = eigh(complete - missing, complete)
+    squares = directions**2
+    determined = share > LEAST_SHARE
+    found: Array = np.sum(squares[:, determined] / share[determined], axis=1)
+    found[np.sum(squares[:, ~determined], axis=1) > MOST_UNDETERMINED * whole] = np.inf
+    return found
+
+
+def _diagonal_by_rows(complete: Array, nv: int, nh: int) -> Array:
+    """The diagonal of the inverse of a matrix in which rows of (J, K), and of L, are apart."""
+    J, K, L = _places(nv, nh)
+    diagonal = np.empty(len(complete))
+    for rows in [*(np.r_[j, k] for j, k in zip(J, K, strict=True)), *(np.r_[row] for row in L)]:
+        diagonal[rows] = np.diag(np.linalg.inv(complete[np.ix_(rows, rows)]))
+    return diagonal
+
+
+def _diagonal_by_factor(matrix: Array) -> Array | None:
+    """The diagonal of the inverse; None of a matrix that is not positive definite."""
+    factor, failed = dpotrf(matrix, lower=1)
+    if failed:
+        return None
+    inverse, _ = dpotri(factor, lower=1, overwrite_c=1)
+    diagonal: Array = np.diag(inverse).copy()
+    return diagonal

@@ -1,0 +1,1 @@
+"""Claims that a sweep is held against, and their verdicts."""

@@ -1,0 +1,305 @@
+"""The claims of Battistin, Hertz, Tyrcha and Roudi (2015), in our words, held against a sweep.
+
+Every claim looks for sweeps that bear on it, by what they vary and not by their names, and says nothing of the
+others. Each states the rule by which it is judged.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Final, cast
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from kising.report.claims.learners import rivals
+from kising.report.claims.sparsity import sparsity
+from kising.report.claims.verdicts import (
+    UNKNOWN,
+    Finding,
+    Measured,
+    Verdict,
+    above_zero,
+    below_zero,
+    difference,
+    inside,
+    log_ratio,
+    mean,
+    slope,
+)
+from kising.report.figures.curves import sound_averages
+from kising.report.figures.views import FRACTION, SIZE, SIZES, groups, join, said, varied, with_network
+from kising.report.summary import BLOCKS, CONFIDENCE, fraction, scaling
+
+CORRECTED: Final = {"closed": "corrected", "iterated": "iterated-corrected"}
+SLOPE_MARGIN: Final = 0.1
+AGREEMENT: Final = 0.9
+
+
+def claims(runs: pd.DataFrame, couplings: pd.DataFrame) -> list[Finding]:
+    """All findings on a sweep."""
+    done = with_network(runs[runs["status"] == "done"])
+    learned, inferred = done[done["task"] == "learn"], done[done["task"] == "infer"]
+    return [
+        *_guessing(inferred),
+        *_settling(inferred),
+        *_averages(inferred),
+        *_agreement(learned, couplings),
+        *_scaling(learned),
+        *_weaker_needs_more(learned),
+        *_never_all(learned),
+        *_cure(learned),
+        *_correction_helps(learned),
+        *_size(learned),
+        *sparsity(learned),
+        *rivals(learned),
+    ]
+
+
+def _guessing(runs: pd.DataFrame) -> Iterator[Finding]:
+    if runs.empty or runs[FRACTION].nunique() < 2:
+        return
+    for where, part in groups(runs, *SIZES):
+        if part[SIZE].nunique() > 1:
+            continue
+        measured = slope(part[FRACTION], part["hidden_overlap"])
+        means = [group["hidden_overlap"].astype(float) for _, group in part.groupby(FRACTION)]
+        drops = sum(
+            bool(stats.ttest_ind(before, after, equal_var=False, alternative="greater").pvalue < 0.01)
+            for before, after in itertools.pairwise(means)
+            if len(before) > 1 and len(after) > 1
+        )
+        verdict: Verdict = "does not hold" if drops else above_zero(measured)
+        yield Finding(
+            "2A",
+            "The more spins are visible, the better the hidden ones are guessed.",
+            where,
+            f"rise of the overlap per unit of visible fraction; {drops} significant drops between neighbours",
+            measured,
+            verdict,
+            "holds: the interval is above 0 and no step to a larger fraction lowers the overlap (1% level)",
+        )
+
+
+def _settling(runs: pd.DataFrame) -> Iterator[Finding]:
+    few = runs[runs[FRACTION] < 0.5] if len(runs) else runs
+    if few.empty or few["model.connectivity"].nunique() < 2 or runs[FRACTION].nunique() < 2:
+        return
+    sparse, dense = few["model.connectivity"].min(), few["model.connectivity"].max()
+    for where, part in groups(few, *SIZES, "model.connectivity"):
+        settled = part["outcome"] == "converged"
+        measured = difference(
+            settled[part["model.connectivity"] == dense], settled[part["model.connectivity"] == sparse]
+        )
+        yield Finding(
+            "2B",
+            "Where most spins are hidden, belief propagation settles more often on dense networks than on sparse ones.",
+            where,
+            f"fraction settled at c = {dense:g} less that at c = {sparse:g}, Nv < Nh",
+            measured,
+            above_zero(measured),
+            "holds: the interval is above 0",
+        )
+
+
+def _averages(runs: pd.DataFrame) -> Iterator[Finding]:
+    if runs.empty or runs[FRACTION].nunique() < 2 or runs["rmse_pair"].isna().all():
+        return
+    for where, part in groups(runs, *SIZES):
+        sound = part[sound_averages(part)]
+        # Not its logarithm: where belief propagation is exact the error is rounding, and would decide alone.
+        measured = slope(sound[FRACTION], sound["rmse_pair"])
+        yield Finding(
+            "2C",
+            "With runs that diverged set apart, the pair averages of belief propagation come closer to exact ones as "
+            "more spins are visible.",
+            where,
+            f"slope of the RMSE of ⟨τσ⟩ on the visible fraction; {len(part) - len(sound)} of {len(part)} runs apart",
+            measured,
+            below_zero(measured),
+            "holds: the interval is below 0",
+        )
+
+
+def _agreement(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[Finding]:
+    if couplings.empty:
+        return
+    longest = runs[runs["data.length"] == runs["data.length"].max()]
+    for where, part in groups(longest):
+        own = couplings[couplings["run_id"].isin(part["run_id"])]
+        for block in BLOCKS:
+            one = own[own["block"] == block]
+            if len(one) < 4 or one["true"].nunique() < 2 or not np.isfinite(one["learned"]).all():
+                continue
+            found = stats.pearsonr(one["true"], one["learned"])
+            interval = found.confidence_interval(CONFIDENCE)
+            measured = Measured(float(found.statistic), float(interval.low), float(interval.high))
+            yield Finding(
+                "3A",
+                "Learned couplings agree with the true ones.",
+                join(where, block),
+                "correlation of learned and true couplings",
+                measured,
+                inside(measured, AGREEMENT, 1.0),
+                f"holds: the interval is above {AGREEMENT}",
+            )
+
+
+def _scaling(runs: pd.DataFrame) -> Iterator[Finding]:
+    keys = [key for key in varied(runs) if key != "data.length"] if len(runs) else []
+    for row in scaling(runs).to_dict("records") if len(runs) else []:
+        measured = Measured(row["slope"], row["slope_low"], row["slope_high"])
+        where = said(keys, tuple(row[key] for key in keys))
+        yield Finding(
+            "3B, 6, 8",
+            "The error falls as one over the square root of the length of the recording.",
+            join(where, str(row["block"])),
+            f"slope of log RMSE on log T; {row['left_out']} runs left out",
+            measured,
+            inside(measured, -0.5 - SLOPE_MARGIN, -0.5 + SLOPE_MARGIN),
+            f"holds: the interval lies within -0.5 ± {SLOPE_MARGIN}; not: it lies outside",
+        )
+
+
+def _weaker_needs_more(runs: pd.DataFrame) -> Iterator[Finding]:
+    if runs.empty or runs["data.length"].nunique() < 2:
+        return
+    for where, part in groups(runs, "model.strength", "data.length"):
+        weak, strong = part["model.strength"].min(), part["model.strength"].max()
+        if weak == strong:
+            continue
+        for block in BLOCKS:
+            needed = [
+                _length_for_half(part[part["model.strength"] == g], f"converged_{block}")
+                for g in (weak, strong)
+            ]
+            measured = Measured(
+                _decades(needed[1].value, needed[0].value),
+                _decades(needed[1].high, needed[0].low),
+                _decades(needed[1].low, needed[0].high),
+            )
+            verdict: Verdict = UNKNOWN
+            if measured.low > 0:
+                verdict = "holds"
+            elif measured.high < 0:
+                verdict = "does not hold"
+            yield Finding(
+                "4",
+                "The weaker the couplings, the longer the recording that learning needs to converge.",
+                join(where, block),
+                f"decades of T from g = {strong:g} to g = {weak:g}, where half of the runs converge "
+                f"({_span(needed[1])} and {_span(needed[0])})",
+                measured,
+                verdict,
+                "holds: the shortest T at which half of the runs converge is longer for the weaker, intervals apart",
+            )
+
+
+def _length_for_half(runs: pd.DataFrame, column: str) -> Measured:
+    """The first length at which at least half of the runs converge, and what its interval allows; infinite: none."""
+    rows = [(float(cast(float, x)), *fraction(part[column])) for x, part in runs.groupby("data.length")]
+    first = [next((row[0] for row in rows if row[which] >= 0.5), np.inf) for which in (1, 3, 2)]
+    return Measured(*first)
+
+
+def _decades(shorter: float, longer: float) -> float:
+    """From one length to another; NaN where neither is ever reached."""
+    return (
+        float("nan")
+        if np.isinf(shorter) and np.isinf(longer)
+        else float(np.log10(longer) - np.log10(shorter))
+    )
+
+
+def _span(needed: Measured) -> str:
+    return "T never" if np.isinf(needed.value) else f"T = {needed.value:g}"
+
+
+def _never_all(runs: pd.DataFrame) -> Iterator[Finding]:
+    if runs.empty or runs["data.length"].nunique() < 2:
+        return
+    dense = runs[(runs["model.connectivity"] == 1) & (runs["model.strength"] >= 1)]
+    for where, part in groups(dense, "data.length") if len(dense) else ():
+        flags = part[[f"converged_{x}" for x in BLOCKS]].all(axis="columns")
+        best = max(
+            (fraction(flags[part["data.length"] == length]) for length in part["data.length"].unique()),
+            key=lambda found: (found[0], found[1]),
+        )
+        verdict: Verdict = "holds" if best[0] < 1 else "does not hold" if best[1] > 0.8 else UNKNOWN
+        yield Finding(
+            "4",
+            "With strong couplings on a dense network, never do all runs converge, however long the recording.",
+            join(where, f"c = 1, g = {part['model.strength'].iloc[0]:g}"),
+            "largest fraction of runs with J, K and L converged, over T",
+            Measured(*best),
+            verdict,
+            "holds: some run fails to converge at every T; not: at some T all do, and the lower end is above 0.8",
+        )
+
+
+def _pairs(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """Runs without and with the correction, of the same networks, aligned row by row."""
+    for plain, cured in CORRECTED.items():
+        both = runs[runs["learner.correlations"].isin([plain, cured])] if len(runs) else runs
+        if both.empty or both["learner.correlations"].nunique() < 2:
+            continue
+        for where, part in groups(both, "learner.correlations"):
+            one, other = (
+                part[part["learner.correlations"] == name].set_index("realization") for name in (plain, cured)
+            )
+            common = one.index.intersection(other.index)
+            if len(common):
+                yield join(where, f"{plain} against {cured}"), one.loc[common], other.loc[common]
+
+
+def _cure(runs: pd.DataFrame) -> Iterator[Finding]:
+    for where, plain, cured in _pairs(runs):
+        before, after = plain["outcome"] == "diverged", cured["outcome"] == "diverged"
+        measured = difference(before, after)
+        yield Finding(
+            "5",
+            "Learning that diverges without the correction of pair averages does not diverge with it.",
+            where,
+            f"fraction of runs that diverge: {before.mean():.2f} without less {after.mean():.2f} with",
+            measured,
+            above_zero(measured) if before.any() or after.any() else UNKNOWN,
+            "holds: the interval is above 0; no diverging run at all is not enough data",
+        )
+
+
+def _correction_helps(runs: pd.DataFrame) -> Iterator[Finding]:
+    for where, plain, cured in _pairs(runs):
+        for block in BLOCKS:
+            measured = mean(log_ratio(cured[f"rmse_{block}"], plain[f"rmse_{block}"]))
+            yield Finding(
+                "6",
+                "The correction lowers the error of the learned couplings.",
+                join(where, block),
+                "mean log ratio of RMSE, corrected over uncorrected, on the same networks, diverged runs included",
+                measured,
+                below_zero(measured),
+                "holds: the interval is below 0",
+            )
+
+
+def _size(runs: pd.DataFrame) -> Iterator[Finding]:
+    if runs.empty or runs[SIZE].nunique() < 2:
+        return
+    for where, part in groups(runs, *SIZES):
+        kept = part[part["outcome"] != "diverged"]
+        ratios = kept["model.visible"].astype(float) / kept["model.hidden"].astype(float)
+        if kept[SIZE].nunique() < 2 or ratios.max() > 1.1 * ratios.min():
+            continue
+        for block in BLOCKS:
+            measured = slope(np.log(kept[SIZE]), np.log(kept[f"rmse_{block}"].astype(float)))
+            yield Finding(
+                "7",
+                "At one length and one ratio of visible to hidden spins, the error falls with the size of the network.",
+                join(where, block),
+                "slope of log RMSE on log N",
+                measured,
+                below_zero(measured),
+                "holds: the interval is below 0",
+            )

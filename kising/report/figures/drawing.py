@@ -1,0 +1,94 @@
+"""Figures as files and as pieces of a page: a plate is a row of panels, each of which can stand alone."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+
+from kising.report.figures.style import PANEL_INCHES
+from kising.sweep.store.directory import AtomicFile
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_PANELS: Final = 24
+_COLUMNS: Final = 4
+_DPI: Final = 150
+#: The same numbers give the same file: no dates, no random names inside.
+_SETTINGS: Final[Any] = {
+    "svg.hashsalt": "kising",
+    "font.size": 10,
+    "legend.fontsize": 8.5,
+    "axes.titlesize": 10,
+}
+
+
+class Panel(NamedTuple):
+    """One diagram: what it says in words, and the function that draws it."""
+
+    title: str
+    draw: Callable[[Axes], None]
+
+
+class Plate(NamedTuple):
+    """Panels that belong together."""
+
+    name: str
+    title: str
+    caption: str
+    panels: list[Panel]
+
+
+def write(plate: Plate, folder: Path) -> list[Path]:
+    """Write a plate as SVG and PNG; returns the files."""
+    shown = plate.panels[:MOST_PANELS]
+    files = []
+    with _drawn(shown, min(_COLUMNS, len(shown))) as figure:
+        for kind in ("svg", "png"):
+            with AtomicFile(folder) as file:
+                _print(figure, kind, file.handle)
+                files.append(file.publish(f"{plate.name}.{kind}"))
+    return files
+
+
+def embedded(panel: Panel) -> str:
+    """Return a panel as the address of an SVG image that holds all of it."""
+    sink = io.BytesIO()
+    with _drawn([panel], 1) as figure:
+        _print(figure, "svg", sink)
+    return "data:image/svg+xml;base64," + base64.b64encode(sink.getvalue()).decode()
+
+
+@contextmanager
+def _drawn(panels: list[Panel], columns: int) -> Iterator[Figure]:
+    """A figure of some panels; saved inside, for the settings hold when it is drawn."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = math.ceil(len(panels) / columns)
+    with rc_context(_SETTINGS):
+        figure = Figure(figsize=(columns * PANEL_INCHES[0], rows * PANEL_INCHES[1]), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for panel, place in zip(panels, axes, strict=False):
+            panel.draw(place)
+            place.set_title(panel.title)
+        for place in axes[len(panels) :]:
+            place.set_visible(False)
+        # Laid out once: to do it again for every file takes as long as all the rest.
+        figure.canvas.draw()
+        figure.set_layout_engine("none")
+        yield figure
+
+
+def _print(figure: Figure, kind: str, sink: IO[bytes]) -> None:
+    # The one kind of file that would carry its date.
+    metadata = {"Date": None} if kind == "svg" else None
+    figure.savefig(sink, format=kind, dpi=_DPI, metadata=metadata)

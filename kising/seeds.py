@@ -1,0 +1,14 @@
+"""Seeds: nothing is random without an explicit one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+Seed = int | Sequence[int] | np.random.SeedSequence
+
+
+def random_stream(seed: Seed) -> np.random.Generator:
+    """The generator of an explicit seed; named, so that a default cannot change under it."""
+    if seed is None:
+        raise ValueError("seed: give a number; nothing in kising is random without an explicit seed")
+    return np.random.Generator(np.random.PCG64(seed))

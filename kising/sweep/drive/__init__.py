@@ -1,0 +1,1 @@
+"""From runs to committed rows: the conductor, retries, costs and progress."""

@@ -1,0 +1,189 @@
+"""What a run will cost: seconds and bytes, before it has run.
+
+Seconds are a count of elementary operations, from the sizes of the problem, times a price per operation.
+Prices differ by estimator and machine: they are learned from finished runs, kept in the user's cache
+directory, and read back by the next sweep. Nothing of this enters results.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from kising.options import AUTO_EXACT_HIDDEN
+from kising.sweep.store.directory import StoreError, atomic_write, make_directory
+from kising.version import NUMERICS
+
+if TYPE_CHECKING:
+    from kising.sweep.plan import Point, Run
+
+PRICE: Final = 2.5e-9  # seconds an operation, where nothing was measured
+# EM iterations, where nothing was measured: by estimator, by step, or by start.
+ITERATIONS: Final = {"gibbs": 150, "gradient": 300, "signs": 25, "random": 70}
+RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
+WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
+BLOCK_BYTES: Final = 4096 * 8  # bytes a float64 column of a block of slices
+PILOT_SLICES, PILOT_ITERATIONS = 5_000, 60  # as in kising.learning.pilots, which would load the kernels
+METRIC_NUMBERS: Final = 30_000_000  # as in kising.learning.metric: larger networks have none
+_KEPT: Final = 500  # finished runs that a price is the median of
+
+Kind = str
+
+
+@dataclass
+class CostModel:
+    """Prices of this machine, by kind of run."""
+
+    prices: dict[Kind, float] = field(default_factory=dict)
+    iterations: dict[Kind, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._samples: dict[Kind, list[tuple[float, float]]] = {}
+
+    @classmethod
+    def load(cls) -> CostModel:
+        """The prices learned on this machine so far; default ones where there are none, or they cannot be
+        read.
+        """
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            known = json.loads(cache_file().read_text())
+            prices, iterations = known["prices"], known["iterations"]
+            return cls(
+                {str(k): float(v) for k, v in prices.items()},
+                {str(k): float(v) for k, v in iterations.items()},
+            )
+        return cls()
+
+    def save(self) -> None:
+        """Keep the prices for the next sweep; a cache that cannot be written is done without."""
+        with suppress(OSError, StoreError):
+            make_directory(cache_file().parent)
+            text = json.dumps({"prices": self.prices, "iterations": self.iterations}, indent=1)
+            atomic_write(cache_file(), text.encode(), durable=False)
+
+    def knows(self, point: Point) -> bool:
+        """Whether the price of such runs was measured on this machine."""
+        return kind_of(point) in self.prices
+
+    def seconds(self, point: Point) -> float:
+        """Expected seconds of one run on one core."""
+        kind = kind_of(point)
+        words = (_estimator(point), point.learner.step, point.learner.start)
+        default = next(ITERATIONS[word] for word in words if word in ITERATIONS)
+        iterations = min(self.iterations.get(kind, default), point.learner.max_iterations)
+        return self.prices.get(kind, PRICE) * operations(point, iterations)
+
+    def of_run(self) -> Callable[[Run], float]:
+        """`seconds` for the conductor: it asks for every run, and the runs of a point cost the same."""
+        cached = lru_cache(maxsize=4096)(self.seconds)
+        return lambda run: cached(run.point)
+
+    def learn(self, point: Point, row: Mapping[str, object]) -> None:
+        """Take note of a finished run."""
+        seconds, iterations = row.get("seconds"), row.get("iterations")
+        if row.get("status") != "done" or not isinstance(seconds, float):
+            return
+        made = float(iterations) if isinstance(iterations, int) else 0.0
+        samples = self._samples.setdefault(kind_of(point), [])
+        if len(samples) < _KEPT:
+            samples.append((seconds / operations(point, made), made))
+
+    def settle(self) -> None:
+        """Turn what was noted into prices; medians, so that the first runs of a process, which compile, do
+        not count.
+        """
+        for kind, samples in self._samples.items():
+            self.prices[kind] = median(price for price, _ in samples)
+            if any(made for _, made in samples):
+                self.iterations[kind] = sum(made for _, made in samples) / len(samples)
+        self._samples.clear()
+
+
+def kind_of(point: Point) -> Kind:
+    """What shares a price: the same kernels."""
+    learner = point.learner
+    words = [point.task, _estimator(point)]
+    if words[-1] == "bp":
+        words += [learner.correlations, learner.estep.precision]
+    if point.task == "learn":
+        words += [learner.start, learner.step]
+    elif point.score.exact:
+        words.append("against-exact")
+    if point.score.errors:
+        words.append("errors")
+    return " ".join(words)
+
+
+def _estimator(point: Point) -> str:
+    """The one that will run."""
+    if point.learner.estimator != "auto":
+        return point.learner.estimator
+    return "exact" if point.model.hidden <= AUTO_EXACT_HIDDEN else "gibbs"
+
+
+def operations(point: Point, iterations: float) -> float:
+    """Elementary operations of a run with this many EM iterations; weights fitted to measured kernels."""
+    nv, nh = point.model.visible, point.model.hidden
+    learner = point.learner
+    simulation = 0.2 * (nv + nh) ** 2 + 5 * (nv + nh)
+    exact = 2.0**nh * (nv + 10) + 40 * nv
+    match _estimator(point):
+        case "exact":
+            estep = exact
+        case "gibbs":
+            estep = 1.5 * nv * (nh + 4)
+        case "bp":
+            estep = 8.0 * nv * (2 + nh)
+            if "iterated" in learner.correlations:
+                estep += nv * (240 + 25.0 * nh**2)
+            elif learner.correlations != "pair":
+                estep += 0.25 * nv * nh * (nh + 8)
+        case _:
+            estep = 20.0 * nv * (20 + nh)
+    estep += 0.3 * nv * (nv + nh)
+    judge = exact if point.score.exact else 0.0
+    # When learning, one E-step more than iterations: the hidden states are scored at the end.
+    once = estep
+    if _estimator(point) == "gibbs":
+        # Averages at given couplings take many sweeps, and the likelihood as many draws.
+        sweeps, draws = (220, 256) if point.task == "infer" else (60, 64)
+        once = sweeps * estep + draws * nv * (10 + 0.3 * nh)
+    slices = once + judge if point.task == "infer" else iterations * estep + once
+    pilots = 0.0
+    if point.task == "learn" and learner.starts > 1:
+        made = min(PILOT_ITERATIONS, learner.max_iterations)
+        pilots = learner.starts * min(PILOT_SLICES, point.data.length) * (made * estep + once)
+    errors = 0.0
+    if point.score.errors:
+        couplings = nv * (nv + 2 * nh)
+        slices += 90 * 1.5 * nv * (nh + 4) + 0.02 * couplings**2
+        errors = 0.04 * couplings**3
+    return RUN_OVERHEAD + errors + pilots + point.data.length * (simulation + slices)
+
+
+def memory(point: Point, threads: int) -> int:
+    """Expected bytes of a worker while it runs this, all told."""
+    nv, nh = point.model.visible, point.model.hidden
+    spins = point.data.length * (nv + nh)  # int8
+    columns = 8 * nv + 6 * nh
+    if point.task == "infer" and point.score.exact:
+        columns += 2 * nv * nh
+    history = 12 * 8 * (nv * nv + 2 * nv * nh)
+    numbers = nv * (nv + nh) ** 2 + nh * nv**2
+    metric = 8 * numbers if point.task == "learn" and numbers <= METRIC_NUMBERS else 0
+    matrices = 8 * 5 * (nv * (nv + 2 * nh)) ** 2 if point.score.errors else 0
+    return WORKER_BYTES + spins + threads * columns * BLOCK_BYTES + history + metric + matrices
+
+
+def cache_file() -> Path:
+    """Where the prices of this machine and these kernels are kept."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(home) / "kising" / f"costs-{platform.node() or 'host'}-{NUMERICS}.json"

@@ -1,0 +1,154 @@
+"""The books of a session: what is in flight, what has finished, and both said as a snapshot or an outcome."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kising.sweep.drive.progress import BatchAge, HostLoad, Meter, Snapshot
+from kising.sweep.execute.protocol import Batch, Need, Started
+
+if TYPE_CHECKING:
+    from kising.sweep.plan import Run
+
+_LISTED: Final = 20
+
+
+class Failure(NamedTuple):
+    """A failed run."""
+
+    run_id: str
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a session ended. Counts are of this session."""
+
+    done: int  # runs
+    failed: int  # runs
+    unfinished: int  # runs: a stop, or fail_fast, came first
+    failures: tuple[Failure, ...]  # the first of the failed runs
+    interrupted: bool  # asked to stop before all runs were finished
+    lost: int  # batches whose process died or was killed
+    repeated: int  # runs that were submitted again
+    batches: int  # submitted
+    seconds: float
+
+
+@dataclass
+class Flight:
+    """A batch in flight. Times are of the monotonic clock."""
+
+    batch: Batch
+    need: Need
+    pending: dict[str, Run]  # runs whose rows have not arrived
+    started: Started | None = None
+    since: float = 0.0  # when it started
+    alive: float = 0.0  # last sign of life
+    warming: bool = False  # the first run of a new process, which loads and compiles, is still to come
+    cancelled: float | None = None  # when
+    overdue: bool = False  # cancelled for taking too long
+
+
+class Tally:
+    """Counts what happens."""
+
+    def __init__(self, total: int, done_before: int, failed_before: int) -> None:
+        self.total, self.done_before, self.failed_before = total, done_before, failed_before
+        self.done = self.failed = self.lost = self.repeated = self.batches = 0
+        self._failures: list[Failure] = []
+        self._hosts: Counter[str] = Counter()
+        self._rates: dict[str, Meter] = {}
+        self._begin = time.monotonic()
+        self._meter = Meter(self._begin)
+
+    @property
+    def unfinished(self) -> int:
+        """Runs without a row."""
+        return self.total - self.done - self.failed
+
+    def count(self, row: Mapping[str, object]) -> None:
+        """Note a row."""
+        if row["status"] == "done":
+            self.done += 1
+        else:
+            self.failed += 1
+            if len(self._failures) < _LISTED:
+                self._failures.append(Failure(str(row["run_id"]), str(row["error"])))
+        if row["host"] is not None:
+            self._hosts[str(row["host"])] += 1
+
+    def snapshot(
+        self, flights: Collection[Flight], slots: int, cores: Mapping[str, float] | None = None
+    ) -> Snapshot:
+        """Return how things stand; rates are over the snapshots taken before. `cores`: of the hosts there."""
+        now = time.monotonic()
+        self._meter.add(now, self.done + self.failed)
+        rate = self._meter.rate
+        running = [(flight, flight.started.host) for flight in flights if flight.started is not None]
+        loads = self._loads(running, cores or {}, now)
+        underway = sum(len(flight.pending) for flight, _ in running)
+        oldest = heapq.nsmallest(_LISTED, running, key=lambda pair: pair[0].since)
+        return Snapshot(
+            total=self.total + self.done_before + self.failed_before,
+            done=self.done + self.done_before,
+            failed=self.failed + self.failed_before,
+            running=underway,
+            queued=sum(len(flight.pending) for flight in flights) - underway,
+            rate=rate,
+            eta=self.unfinished / rate if rate else None,
+            workers=len(running),
+            slots=slots,
+            seconds=now - self._begin,
+            hosts=loads,
+            oldest=tuple(
+                BatchAge(
+                    batch_id=flight.batch.batch_id,
+                    host=host,
+                    runs=len(flight.pending),
+                    seconds=now - flight.since,
+                )
+                for flight, host in oldest
+            ),
+        )
+
+    def _loads(
+        self, running: Sequence[tuple[Flight, str]], cores: Mapping[str, float], now: float
+    ) -> dict[str, HostLoad]:
+        workers, busy, runs = Counter[str](), Counter[str](), Counter[str]()
+        for flight, host in running:
+            workers[host] += 1
+            busy[host] += flight.need.cpus
+            runs[host] += len(flight.pending)
+        for host in self._hosts:
+            self._rates.setdefault(host, Meter(self._begin)).add(now, self._hosts[host])
+        return {
+            host: HostLoad(
+                workers=workers[host],
+                finished=self._hosts[host],
+                cores=cores.get(host),
+                busy=busy[host],
+                runs=runs[host],
+                rate=self._rates[host].rate if host in self._rates else None,
+            )
+            for host in sorted(workers.keys() | self._hosts.keys() | cores.keys())
+        }
+
+    def outcome(self, *, stopped: bool) -> Outcome:
+        """Return how the session ended; `stopped`: somebody asked it to."""
+        return Outcome(
+            done=self.done,
+            failed=self.failed,
+            unfinished=self.unfinished,
+            failures=tuple(self._failures),
+            interrupted=stopped and self.unfinished > 0,
+            lost=self.lost,
+            repeated=self.repeated,
+            batches=self.batches,
+            seconds=time.monotonic() - self._begin,
+        )

@@ -1,0 +1,33 @@
+"""What runs in a worker: the check that its kising is the driver's, then the batch.
+
+Ray sends this function as code, not by name, so that the check runs whatever kising a host has, or none. That
+is why it imports inside, and why it knows nothing else of this package before the check has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def stream(load: bytes, version: str, numerics: int) -> Iterator[Any]:
+    """Run a pickled batch and its work; yield the events of it. `version`, `numerics`: of the driver."""
+    import pickle
+    import socket
+
+    host = socket.gethostname()
+    try:
+        from kising.version import NUMERICS, __version__
+    except ImportError as error:
+        raise RuntimeError(
+            f"host {host} has no kising ({error}), the driver has kising {version}: install it there"
+        ) from None
+    if (__version__, NUMERICS) != (version, numerics):
+        raise RuntimeError(
+            f"host {host} has kising {__version__} (numerics {NUMERICS}), the driver has kising {version} "
+            f"(numerics {numerics}): install the same version on both"
+        )
+    from kising.sweep.execute.protocol import run_batch
+
+    batch, work = pickle.loads(load)
+    yield from run_batch(batch, work)

@@ -1,0 +1,221 @@
+"""The spec of a sweep: read from a YAML file or a mapping, checked as a whole, written back.
+
+Every mistake is collected before anything is raised, and every preset is checked on every reading, chosen or
+not: a file does not wait for its longest run to say what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import yaml
+from pydantic import BaseModel, InstanceOf, ValidationError
+
+from kising.messages import show
+from kising.options import (
+    EXACT_MAX_HIDDEN,
+    LEAVES,
+    POINT_SECTIONS,
+    SCORES,
+    Data,
+    EStep,
+    Keep,
+    Learner,
+    Model,
+    Resources,
+    Score,
+    Section,
+    Task,
+)
+from kising.sweep.spec.axes import Axes, Axis, read_axes
+from kising.sweep.spec.checks import check_combinations
+from kising.sweep.spec.documents import Document, Problem, SpecError, path_of, plain_document, said_at
+from kising.sweep.spec.layers import OVERRIDE, presets_of, unknown_preset, with_overrides, with_preset
+from kising.sweep.spec.loading import read_document
+from kising.sweep.spec.translation import translated
+from kising.values import Choice, Name, RefusedError, Text, Whole, scalar
+
+__all__ = [
+    "EXACT_MAX_HIDDEN",
+    "Axis",
+    "Data",
+    "EStep",
+    "Keep",
+    "Learner",
+    "Model",
+    "Problem",
+    "Resources",
+    "Score",
+    "SpecError",
+    "SweepSpec",
+    "dump_spec",
+    "parse_spec",
+    "read_spec",
+]
+
+_TASK = Choice("a task", get_args(Task))
+_REALIZATIONS = Whole(1)
+
+
+class SweepSpec(Section):
+    """A sweep as it will run, made by ``read_spec`` or ``parse_spec``, which check it as a whole.
+
+    In ``model``, ``data``, ``learner`` and ``score`` a key that is also an axis holds the axis's first value.
+    Presets are a way of reading a file; once it is read they have done their work.
+    """
+
+    name: Annotated[str, Name()]
+    description: Annotated[str, Text()] = ""
+    task: Annotated[Task, _TASK] = "learn"
+    seed: Annotated[int, Whole(0)]
+    realizations: Annotated[int, _REALIZATIONS] = 1
+    model: Model
+    data: Data
+    learner: Learner = Learner()
+    score: Score = Score()
+    axes: tuple[InstanceOf[Axis], ...] = ()
+    keep: Keep = Keep()
+    resources: Resources = Resources()
+
+
+def read_spec(path: str | Path, *, preset: str | None = None, overrides: Sequence[str] = ()) -> SweepSpec:
+    """Read the sweep file at ``path``, with one of its presets and ``key=value`` overrides laid over it."""
+    return _spec(read_document(path), preset, overrides)
+
+
+def parse_spec(
+    mapping: Mapping[str, Any], *, preset: str | None = None, overrides: Sequence[str] = ()
+) -> SweepSpec:
+    """Return the spec of a mapping that holds what a sweep file would."""
+    return _spec(plain_document(mapping), preset, overrides)
+
+
+def dump_spec(spec: SweepSpec) -> str:
+    """Return the spec as YAML, with every default written out; ``read_spec`` makes an equal spec of it."""
+    left_out = {key for axis in spec.axes for key in axis.keys}
+    left_out |= {key for key, task in SCORES.items() if task != spec.task}
+
+    def section(value: BaseModel, prefix: str) -> dict[str, Any]:
+        inner = {
+            key: section(entry, f"{prefix}.{key}") if isinstance(entry, BaseModel) else entry
+            for key, entry in value
+            if f"{prefix}.{key}" not in left_out
+        }
+        return {key: entry for key, entry in inner.items() if entry != {}}
+
+    document: dict[str, Any] = {"name": spec.name}
+    if spec.description:
+        document["description"] = spec.description
+    document |= {"task": spec.task, "seed": spec.seed, "realizations": spec.realizations}
+    for name in POINT_SECTIONS:
+        document[name] = section(getattr(spec, name), name)
+    document["axes"] = [dict(zip(axis.keys, axis.written, strict=True)) for axis in spec.axes]
+    if spec.keep != Keep():
+        document["keep"] = section(spec.keep, "keep")
+    document["resources"] = section(spec.resources, "resources")
+    said = {key: value for key, value in document.items() if value not in ({}, [])}
+    return yaml.dump(
+        said, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=110
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML as the strict loader reads it: text that it would take for a number is quoted."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        style = None if isinstance(scalar(text), str) else '"'
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+
+def _spec(document: Document, preset: str | None, overrides: Sequence[str]) -> SweepSpec:
+    presets, problems = presets_of(document)
+    chosen = document
+    if preset in presets:
+        chosen = with_preset(document, preset)
+    elif preset is not None and said_at(document.value, ("presets", preset))[0] is False:
+        problems.append(unknown_preset(document, preset))
+    chosen, found = with_overrides(chosen, overrides)
+    problems += found
+    spec, found = _check(chosen)
+    problems += found
+    base = set(_check(document)[1]) if presets else set()
+    for name in presets:
+        if name != preset:
+            problems += _mistakes_of_preset(document, name, base)
+    # What could not even be read is not blamed a second time for being empty.
+    unread = {problem.place for problem in document.problems}
+    problems = [*document.problems, *(problem for problem in problems if problem.place not in unread)]
+    if problems or spec is None:
+        raise SpecError(tuple(sorted(dict.fromkeys(problems), key=_order)))
+    return spec
+
+
+def _mistakes_of_preset(document: Document, name: str, base: set[Problem]) -> Iterator[Problem]:
+    """Yield the mistakes that a preset would bring into a sweep that has the mistakes ``base`` without it."""
+    inside = document.place(("presets", name)).key
+    for problem in _check(with_preset(document, name))[1]:
+        if problem not in base:
+            own = problem.place.key.startswith(inside)
+            yield problem if own else Problem(problem.place, f"{problem.message} (with preset {show(name)})")
+
+
+def _order(problem: Problem) -> tuple[bool, int]:
+    return problem.place.source == OVERRIDE, problem.place.line or 0
+
+
+def _check(document: Document) -> tuple[SweepSpec | None, list[Problem]]:
+    """Return the spec that a document says, with its mistakes; no spec where there are any."""
+    axes = read_axes(document)
+    problems = list(axes.problems)
+    value = {key: entry for key, entry in document.value.items() if key not in ("axes", "presets")}
+    for name in (*POINT_SECTIONS, "keep", "resources"):
+        value[name] = _copied(value.get(name))
+    if isinstance(value["learner"], dict):
+        value["learner"]["estep"] = _copied(value["learner"].get("estep"))
+    problems += _hidden_mistakes(document, axes)
+    for axis in axes.axes:
+        for key, column in zip(axis.keys, axis.columns, strict=True):
+            _put(value, key, column[0])
+    spec = None
+    try:
+        spec = SweepSpec.model_validate({**value, "axes": axes.axes})
+    except ValidationError as error:
+        problems += translated(error, document, SweepSpec, axes.named)
+    problems += check_combinations(document, axes, task=_TASK, realizations=_REALIZATIONS)
+    return (None if problems else spec), problems
+
+
+def _copied(section: Any) -> Any:
+    """Return a copy to put values of axes in; a section left empty is one without keys."""
+    if section is None:
+        return {}
+    if not isinstance(section, dict):
+        return section
+    return {key: _copied(entry) if isinstance(entry, dict) else entry for key, entry in section.items()}
+
+
+def _put(value: dict[str, Any], key: str, entry: Any) -> None:
+    *sections, last = key.split(".")
+    for name in sections:
+        value = value.setdefault(name, {}) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        value[last] = entry
+
+
+def _hidden_mistakes(document: Document, axes: Axes) -> Iterator[Problem]:
+    """Yield the mistakes in values that an axis replaces, and that nothing else would look at."""
+    for key in axes.named:
+        said, raw = said_at(document.value, path_of(key))
+        try:
+            if said:
+                LEAVES[key].parse(raw)
+        except RefusedError as refusal:
+            yield document.problem(path_of(key), str(refusal))

@@ -1,0 +1,1 @@
+"""What lies on disk: the directory, parts, columns, checkpoints and their verification."""

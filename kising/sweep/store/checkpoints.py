@@ -1,0 +1,141 @@
+"""States of long runs on disk, so that a run that was cut short goes on from there.
+
+One file a run, replaced by the next state and removed when the run's row is committed:
+
+    <SHA-256 of all that follows>\\n{"format": 1, "run_id": ..., "numerics": ..., "seconds": ...}\\n<state>
+
+A checkpoint saves time and is worth nothing else. One that is damaged, or was made for another run or by other
+numerics, is dropped with a word, and its run starts over; a state that the disk refuses is done without. Only
+the driver writes here, under the lock of the directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kising.sweep.execute.protocol import LARGEST_STATE, Saved
+from kising.sweep.store.directory import StoreError, SweepDirectory, atomic_write, make_directory
+
+if TYPE_CHECKING:
+    from kising.sweep.plan import Plan
+
+MOST_BYTES: Final = 4_000_000_000
+"""Of all checkpoints of a sweep together; those that would exceed it are not kept."""
+
+FORMAT: Final = 1
+_NAME: Final = re.compile(r"([0-9a-f]{16})\.state")
+_HEADER_BYTES: Final = 1000  # at most
+
+
+class Checkpoints:
+    """The checkpoints of one sweep. `put`, `get` and `drop` never raise: see above."""
+
+    def __init__(
+        self, directory: SweepDirectory, *, numerics: int, say: Callable[[str], object] = lambda line: None
+    ) -> None:
+        """Find what there is; `say` gets a line for each that is dropped."""
+        self._folder, self._numerics, self._say = directory.checkpoints, numerics, say
+        self._sizes: dict[str, int] = {}
+        self.refused: dict[str, int] = {}
+        """how many states were not kept, by the reason"""
+        with suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                match = _NAME.fullmatch(entry.name)
+                # A link could lead anywhere.
+                if match and entry.is_file(follow_symlinks=False):
+                    self._sizes[match[1]] = entry.stat(follow_symlinks=False).st_size
+
+    @property
+    def run_ids(self) -> set[str]:
+        """The runs that have a checkpoint, sound or not."""
+        return set(self._sizes)
+
+    def drop_finished(self, plan: Plan, unfinished: Iterable[bool]) -> None:
+        """Remove those of finished runs of the plan: a kill can come between a commit and their removal.
+
+        Those of runs that the plan does not have stay, in case an edit brings them back.
+        """
+        ids = sorted(self._sizes)
+        chosen = list(unfinished)
+        self.drop(
+            run_id
+            for run_id, place in zip(ids, plan.order(ids), strict=True)
+            if place >= 0 and not chosen[place]
+        )
+
+    def get(self, run_id: str) -> Saved | None:
+        """Return the state that a run can go on from, if there is a sound one."""
+        if run_id not in self._sizes:
+            return None
+        path = self._path(run_id)
+        try:
+            if path.stat().st_size > LARGEST_STATE + _HEADER_BYTES:
+                raise ValueError("it is too large")
+            return self._decoded(run_id, path.read_bytes())
+        except (OSError, ValueError) as error:
+            self._say(f"{path}: not used, its run starts over: {error}")
+            self.drop([run_id])
+            return None
+
+    def put(self, run_id: str, saved: Saved | None) -> None:
+        """Keep a state in place of the one before; None: there was one, too large to travel."""
+        if saved is None:
+            return self._refuse(f"larger than {LARGEST_STATE} bytes")
+        data = self._encoded(run_id, saved)
+        if sum(self._sizes.values()) - self._sizes.get(run_id, 0) + len(data) > MOST_BYTES:
+            return self._refuse(f"more than {MOST_BYTES} bytes of them")
+        try:
+            make_directory(self._folder)
+            atomic_write(self._path(run_id), data)
+        except StoreError as error:
+            return self._refuse(str(error))
+        self._sizes[run_id] = len(data)
+        return None
+
+    def drop(self, run_ids: Iterable[str]) -> None:
+        """Remove those of some runs, where there are any."""
+        for run_id in run_ids:
+            if self._sizes.pop(run_id, None) is not None:
+                with suppress(OSError):
+                    self._path(run_id).unlink()
+
+    def _path(self, run_id: str) -> Path:
+        return self._folder / f"{run_id}.state"
+
+    def _refuse(self, reason: str) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def _encoded(self, run_id: str, saved: Saved) -> bytes:
+        header = {
+            "format": FORMAT,
+            "run_id": run_id,
+            "numerics": self._numerics,
+            "seconds": saved.seconds,
+        }
+        rest = json.dumps(header).encode() + b"\n" + saved.state
+        return hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
+
+    def _decoded(self, run_id: str, data: bytes) -> Saved:
+        """Return what `_encoded` took; ValueError says why it must not be used."""
+        digest, _, rest = data.partition(b"\n")
+        if hashlib.sha256(rest).hexdigest().encode() != digest:
+            raise ValueError(f"its {len(data)} bytes do not have their checksum")
+        text, _, state = rest.partition(b"\n")
+        header = json.loads(text)
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
+            raise ValueError("another version of kising wrote it")
+        if header.get("run_id") != run_id:
+            raise ValueError("it is of another run")
+        if header.get("numerics") != self._numerics:
+            raise ValueError(f"numerics version {header.get('numerics')} made it, this is {self._numerics}")
+        seconds = header.get("seconds")
+        if not isinstance(seconds, float) or not seconds >= 0:
+            raise ValueError("its seconds are no number")
+        return Saved(state, seconds)

@@ -1,0 +1,1 @@
+"""What tests share: judges, sample work, clusters and faults."""

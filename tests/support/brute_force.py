@@ -1,0 +1,75 @@
+"""Shared judges: brute force over hidden states, written as plainly as the formulas of the model."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from kising import Couplings, draw_couplings, infer, simulate
+
+
+class Averages(NamedTuple):
+    m: np.ndarray
+    mu: np.ndarray
+    pair: np.ndarray
+    log_likelihood: np.ndarray
+
+
+def enumerate_slices(couplings: Couplings, visible: np.ndarray) -> Averages:
+    """Averages of every slice by direct summation over all hidden states."""
+    J, K, L = couplings
+    states = np.array(list(itertools.product([-1.0, 1.0], repeat=K.shape[1])))
+    rows = []
+    for before, now, after in zip(visible[:-2], visible[1:-1], visible[2:], strict=True):
+        theta, b = J @ now, L @ before
+        f = theta + states @ K.T
+        log_joint = f @ after - np.logaddexp(f, -f).sum(axis=1) + states @ b - np.logaddexp(b, -b).sum()
+        top = log_joint.max()
+        weights = np.exp(log_joint - top)
+        posterior = weights / weights.sum()
+        tau = np.tanh(f)
+        rows.append(
+            (
+                posterior @ tau,
+                posterior @ states,
+                np.einsum("s,si,sb->ib", posterior, tau, states),
+                top + np.log(weights.sum()),
+            )
+        )
+    return Averages(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+def small_network(
+    seed: int, *, visible: int = 4, hidden: int = 3, strength: float = 1.0, length: int = 12
+) -> tuple[Couplings, np.ndarray]:
+    """A network that brute force can judge, and a recording of it."""
+    couplings = draw_couplings(visible, hidden, strength=strength, seed=seed)
+    return couplings, simulate(couplings, length, seed=seed + 1).visible
+
+
+def one_input_each(couplings: Couplings, seed: int) -> Couplings:
+    """The network with at most one hidden input left to each visible spin: its replicated graph is a tree."""
+    K = np.zeros_like(couplings.K)
+    chosen = np.random.default_rng(seed).integers(K.shape[1], size=K.shape[0])
+    rows = np.arange(K.shape[0])
+    K[rows, chosen] = couplings.K[rows, chosen]
+    return couplings._replace(K=K)
+
+
+def assert_is_gradient(slopes, couplings: Couplings, recording: np.ndarray, how: dict) -> None:
+    step = 1e-5
+    for name in "JKL":
+        block = getattr(couplings, name)
+        numerical = np.empty_like(block)
+        for index in np.ndindex(block.shape):
+            values = []
+            for sign in (1, -1):
+                moved = block.copy()
+                moved[index] += sign * step
+                values.append(
+                    infer(couplings._replace(**{name: moved}), recording, **how).log_likelihood.mean()
+                )
+            numerical[index] = (values[0] - values[1]) / (2 * step)
+        np.testing.assert_allclose(getattr(slopes, name), numerical, atol=1e-6)

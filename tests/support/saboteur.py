@@ -1,0 +1,151 @@
+"""Goes along in a driver that shall die: it kills the process at a step of its work on the disk.
+
+A step is an operation and a moment of it, as in `commit:renamed`. The product knows nothing of this: what it
+asks of the operating system is wrapped here, in the process that is to be killed. As a script it is the
+command `kising` with two words before the others: the step (or -) and at which of its occurrences to die.
+
+It also notes the beginning of every run, in the driver or in a worker, and from which iteration it goes on.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import signal
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kising.run
+import kising.sweep.store.parts as parts
+import kising.sweep.task as task
+from kising.learning.checkpoint import load
+from kising.sweep.drive.conductor import Policy
+from kising.sweep.store.checkpoints import Checkpoints
+from kising.sweep.store.directory import TEMPORARY_PREFIX, SweepDirectory
+from kising.sweep.store.parquet import Store
+
+NOTES = "KISING_FAULT_NOTES"
+"""The environment variable that names the file of notes."""
+
+DURABLE = ("create", "half", "fsync", "synced", "renamed", "settled")
+STEPS = (
+    *(f"{name}:{moment}" for name in ("commit", "compact", "checkpoint", "manifest") for moment in DURABLE),
+    *(f"{name}:{moment}" for name in ("sweep", "tables") for moment in ("half", "synced", "renamed")),
+    *(f"{name}:{moment}" for name in ("compact", "checkpoint") for moment in ("unlink", "unlinked")),
+    *(f"progress:{moment}" for moment in ("half", "renamed")),
+)
+"""create: a temporary file was opened. half: half of it was written. fsync: all of it. synced: it is on the
+disk. renamed: it has its name. settled: and the directory is on the disk. unlink, unlinked: before and after
+a file goes."""
+
+_real_perform = task.perform
+
+
+class Saboteur:
+    """Kills this process at the nth time that it comes to a step."""
+
+    def __init__(self, step: str, nth: int) -> None:
+        self._step, self._left = step, nth
+        self._operations: list[str] = []
+
+    def at(self, moment: str) -> None:
+        if self._operations and f"{self._operations[-1]}:{moment}" == self._step:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def during(self, name: str, owner: type, method: str) -> None:
+        """Call what happens inside a method `name`."""
+        real = getattr(owner, method)
+
+        @functools.wraps(real)
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            self._operations.append(name)
+            try:
+                return real(*arguments, **options)
+            finally:
+                self._operations.pop()
+
+        setattr(owner, method, wrapped)
+
+    def watch_the_system(self) -> None:
+        """Wrap the calls by which things come to the disk."""
+        at, real_open = self.at, os.open
+
+        def open_(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+            descriptor = real_open(path, flags, *rest, **options)
+            if os.fspath(path) and Path(os.fsdecode(path)).name.startswith(TEMPORARY_PREFIX):
+                at("create")
+            return descriptor
+
+        class Handle(io.BufferedWriter):
+            def write(self, data: Any) -> int:
+                half = memoryview(data).nbytes // 2
+                written = super().write(memoryview(data).cast("B")[:half])
+                self.flush()
+                at("half")
+                return written + super().write(memoryview(data).cast("B")[half:])
+
+        def fsync(descriptor: int, real: Callable[[int], None] = os.fsync) -> None:
+            directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+            at("renamed" if directory else "fsync")
+            real(descriptor)
+            at("settled" if directory else "synced")
+
+        def replace(source: Any, target: Any, real: Callable[[Any, Any], None] = os.replace) -> None:
+            real(source, target)
+            if "progress" in self._operations:  # it does not wait for the disk
+                at("renamed")
+
+        def unlink(path: Any, *rest: Any, **options: Any) -> None:
+            at("unlink")
+            real_unlink(path, *rest, **options)
+            at("unlinked")
+
+        real_unlink = os.unlink
+        os.open, os.fsync, os.replace, os.unlink = open_, fsync, replace, unlink
+        os.fdopen = lambda descriptor, mode: Handle(io.FileIO(descriptor, mode))
+
+
+def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = None) -> None:
+    """Prepare this process: die at a step, if one is given; commit and merge more often than users want."""
+    saboteur = Saboteur(step, nth)
+    for name, owner, method in (
+        ("commit", Store, "commit"),
+        ("compact", Store, "compact"),
+        ("tables", Store, "write_runs"),
+        ("tables", Store, "write_table"),
+        ("checkpoint", Checkpoints, "put"),
+        ("checkpoint", Checkpoints, "drop"),
+        ("sweep", SweepDirectory, "write_sweep"),
+        ("manifest", SweepDirectory, "write_manifest"),
+        ("progress", SweepDirectory, "write_progress"),
+    ):
+        saboteur.during(name, owner, method)
+    if step != "-":
+        saboteur.watch_the_system()
+    task.perform = noted
+    parts.FAN_IN = 4  # type: ignore[misc]
+    if commit_seconds is not None:
+        kising.run.Policy = functools.partial(Policy, commit_seconds=commit_seconds)  # type: ignore[misc]
+
+
+def noted(run: Any, threads: int, timeout: float | None, saved: bytes | None) -> Any:
+    """The real work, with a note of its beginning."""
+    line = f"{run.run_id} {load(saved).iteration if saved else 0}\n".encode()
+    notes = os.open(os.environ[NOTES], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(notes, line)
+    os.close(notes)
+    return _real_perform(run, threads, timeout, saved)
+
+
+if __name__ == "__main__":
+    from kising.cli import main
+    from support import saboteur  # the module that workers know, not this script
+
+    saboteur.install(sys.argv[1], int(sys.argv[2]), commit_seconds=0.5)
+    main(sys.argv[3:])

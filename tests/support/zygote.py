@@ -1,0 +1,78 @@
+"""Starts drivers in an instant: a process with everything imported and compiled, which forks.
+
+A request is a line of JSON on standard input: the command's words, the step to die at and at which of its
+occurrences, signals and when to send them, and the files for errors and notes. The answer is a line when the
+driver has ended: what `waitpid` said, and whether all signals were sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from kising import run_sweep
+from kising.cli import main
+from kising.sweep.store import directory
+from support import saboteur
+
+COMMIT_SECONDS = 0.05
+
+
+def warm(file: str) -> None:
+    """Load and compile what the sweep in `file` needs."""
+    with tempfile.TemporaryDirectory() as place:
+        run_sweep(file, out=Path(place) / "warm", in_process=True, overrides=["realizations=1"])
+
+
+def drive(request: dict[str, object]) -> None:
+    """Be a driver."""
+    errors = os.open(str(request["errors"]), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(errors, 1)
+    os.dup2(errors, 2)
+    os.environ[saboteur.NOTES] = str(request["notes"])
+    saboteur.install(str(request["step"]), int(str(request["nth"])), commit_seconds=COMMIT_SECONDS)
+    main(request["words"])  # raises SystemExit
+
+
+def watch(pid: int, signals: list[tuple[float, int]], notes: Path | None) -> tuple[int, bool]:
+    """Wait for a driver's end, and send it signals, so many seconds after its start or its first note."""
+    start = time.monotonic()
+    for seconds, number in signals:
+        while time.monotonic() < start + seconds or (notes is not None and not notes.exists()):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return status, False
+            if notes is not None and not notes.exists():
+                start = time.monotonic()
+            time.sleep(0.002)
+        os.kill(pid, number)
+    return os.waitpid(pid, 0)[1], True
+
+
+if __name__ == "__main__":
+    directory._checkout_commit = lambda: None  # asking git takes longer than some sessions
+    for file in sys.argv[1:]:
+        warm(file)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            status = 70
+            try:
+                drive(json.loads(line))
+            except SystemExit as end:
+                status = int(end.code or 0)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(status)
+        request = json.loads(line)
+        notes = Path(request["notes"]) if request["at_work"] else None
+        print(*watch(pid, request["signals"], notes), flush=True)

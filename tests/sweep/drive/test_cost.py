@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kising.sweep.drive import cost
+from kising.sweep.drive.cost import CostModel, kind_of, memory, operations
+from kising.sweep.plan import Plan
+from kising.sweep.spec import parse_spec
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def points(**axes):
+    spec = parse_spec(
+        {
+            "name": "a",
+            "seed": 1,
+            "model": {"visible": 20, "hidden": 4},
+            "data": {"length": 1000},
+            "axes": axes,
+        }
+    )
+    return list(Plan.of(spec).points)
+
+
+def test_operations_grow_with_everything() -> None:
+    for key, values in (
+        ("data.length", [100, 1000]),
+        ("model.visible", [10, 20]),
+        ("model.hidden", [2, 4]),
+        ("learner.correlations", ["pair", "iterated"]),
+    ):
+        small, large = points(**{key: values})
+        assert operations(small, 10) < operations(large, 10)
+    (point,) = points()
+    assert operations(point, 10) < operations(point, 20)
+
+
+def test_prices_are_learned_kept_and_used() -> None:
+    (point,) = points()
+    model = CostModel.load()
+    assert not model.knows(point)
+    # Eleven runs at 3 ns an operation, and one that compiled for a minute.
+    for seconds in [3e-9 * operations(point, 12)] * 11 + [60.0]:
+        model.learn(point, {"status": "done", "seconds": seconds, "iterations": 12})
+    model.learn(point, {"status": "failed", "seconds": 1e9, "iterations": 12})
+    model.settle()
+    model.save()
+    again = CostModel.load()
+    assert again.knows(point)
+    assert again.seconds(point) == pytest.approx(3e-9 * operations(point, 12))
+
+
+def test_damaged_cache_is_as_good_as_none() -> None:
+    path = cost.cache_file()
+    path.parent.mkdir(parents=True)
+    for text in (
+        "",
+        "{",
+        "[]",
+        json.dumps({"prices": {"a": "x"}, "iterations": {}}),
+        json.dumps({"prices": 3}),
+    ):
+        path.write_text(text)
+        assert CostModel.load() == CostModel()
+
+
+def test_unwritable_cache_is_done_without(tmp_path, monkeypatch) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocker))
+    CostModel().save()
+
+
+def test_kinds_are_the_kernels() -> None:
+    kinds = {
+        kind_of(p) for p in points(**{"learner.estimator": ["exact", "bp", "tap"], "data.length": [10, 20]})
+    }
+    assert kinds == {
+        "learn exact signs scaled",
+        "learn bp corrected float64 signs scaled",
+        "learn tap signs scaled",
+    }
+
+
+def test_memory_is_linear_in_length() -> None:
+    a, b, c = (memory(p, 1) for p in points(**{"data.length": [1000, 2000, 3000]}))
+    assert b - a == c - b == 1000 * 24
