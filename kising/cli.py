@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from kising.errors import ExecutorError, RecordingError, SpecError, StoreError
 from kising.version import __version__
 
 if TYPE_CHECKING:
@@ -32,10 +33,6 @@ def _plainly(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
-        from kising.recordings import RecordingError
-        from kising.sweep.execute.protocol import ExecutorError
-        from kising.sweep.spec.documents import SpecError
-        from kising.sweep.store.directory import StoreError
 
         try:
             command(*args, **kwargs)

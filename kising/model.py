@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kising.errors import InputError
 from kising.kernels.jit import kernel
 from kising.kernels.vectors import exp, load, rows, store, width_of
 from kising.seeds import Seed, random_stream
@@ -83,13 +84,13 @@ def draw_couplings(
 ) -> Couplings:
     """Draw a network: each bond is non-zero with probability `connectivity`, then N(0, sd²) or ±sd."""
     if visible < 1 or hidden < 1:
-        raise ValueError(f"visible={visible}, hidden={hidden}: both must be at least 1")
+        raise InputError(f"visible={visible}, hidden={hidden}: both must be at least 1")
     if not 0 < connectivity <= 1:
-        raise ValueError(f"connectivity={connectivity}: must be above 0 and at most 1")
+        raise InputError(f"connectivity={connectivity}: must be above 0 and at most 1")
     if not (np.isfinite(strength) and strength >= 0):
-        raise ValueError(f"strength={strength}: must be a finite number, 0 or more")
+        raise InputError(f"strength={strength}: must be a finite number, 0 or more")
     if bonds not in ("gaussian", "binary"):
-        raise ValueError(f"bonds={bonds!r}: must be 'gaussian' or 'binary'")
+        raise InputError(f"bonds={bonds!r}: must be 'gaussian' or 'binary'")
     rng = random_stream(seed)
     scales = bond_scales(visible, hidden, strength=strength, connectivity=connectivity)
 
@@ -111,7 +112,7 @@ def simulate(couplings: Couplings, length: int, *, seed: Seed) -> Recording:
     """
     J, K, L = as_couplings(couplings)
     if length < 1:
-        raise ValueError(f"length={length}: must be at least 1")
+        raise InputError(f"length={length}: must be at least 1")
     nv, nh = K.shape
     rng = random_stream(seed)
     weights = np.zeros((nv + nh, nv + nh))
@@ -183,21 +184,21 @@ def as_couplings(couplings: Couplings) -> Couplings:
     """Couplings as contiguous float64 arrays of matching shapes, or a ValueError that names the misfit."""
     J, K, L = (np.ascontiguousarray(x, dtype=np.float64) for x in couplings)
     if J.ndim != 2 or K.ndim != 2 or L.ndim != 2:
-        raise ValueError(f"J, K and L must be matrices; they have {J.ndim}, {K.ndim} and {L.ndim} dimensions")
+        raise InputError(f"J, K and L must be matrices; they have {J.ndim}, {K.ndim} and {L.ndim} dimensions")
     nv, nh = K.shape
     if J.shape != (nv, nv) or L.shape != (nh, nv):
-        raise ValueError(
+        raise InputError(
             f"couplings do not fit together: J {J.shape}, K {K.shape}, L {L.shape}; "
             f"with K (Nv, Nh) = {K.shape}, J must be {(nv, nv)} and L {(nh, nv)}"
         )
     if nv < 1 or nh < 1:
-        raise ValueError(f"a network needs at least one visible and one hidden spin; K is {K.shape}")
+        raise InputError(f"a network needs at least one visible and one hidden spin; K is {K.shape}")
     checked = []
     for name, block in zip("JKL", (J, K, L), strict=True):
         # One look at the largest entry is enough for ordinary couplings; NaN is not below anything.
         if not np.abs(block).max() <= LARGEST_COUPLING:
             if not np.isfinite(block).all():
-                raise ValueError(f"{name} holds NaN or infinity; couplings must be finite")
+                raise InputError(f"{name} holds NaN or infinity; couplings must be finite")
             block = np.clip(block, -LARGEST_COUPLING, LARGEST_COUPLING)
         checked.append(block)
     return Couplings(*checked)
@@ -207,16 +208,16 @@ def as_spins(visible: npt.ArrayLike, *, width: int | None = None) -> Spins:
     """A recording as int8 (T, Nv) with T ≥ 3, or a ValueError that names the misfit."""
     array = np.asarray(visible)
     if array.ndim != 2:
-        raise ValueError(f"a recording is a (T, Nv) array; this one has {array.ndim} dimensions")
+        raise InputError(f"a recording is a (T, Nv) array; this one has {array.ndim} dimensions")
     if width is not None and array.shape[1] != width:
-        raise ValueError(f"the recording has {array.shape[1]} visible spins, the couplings {width}")
+        raise InputError(f"the recording has {array.shape[1]} visible spins, the couplings {width}")
     if array.shape[0] < 3 or array.shape[1] < 1:
-        raise ValueError(f"a recording needs at least 3 steps of at least 1 spin; this one is {array.shape}")
+        raise InputError(f"a recording needs at least 3 steps of at least 1 spin; this one is {array.shape}")
     # Rows are checked a block at a time: a mask of a long recording would outweigh the recording.
     for start in range(0, array.shape[0], CHECKED_STEPS):
         rows = array[start : start + CHECKED_STEPS]
         wrong = (rows != 1) & (rows != -1)
         if wrong.any():
             t, i = np.argwhere(wrong)[0]
-            raise ValueError(f"spins must be -1 or +1; step {start + t}, spin {i} is {rows[t, i]}")
+            raise InputError(f"spins must be -1 or +1; step {start + t}, spin {i} is {rows[t, i]}")
     return np.ascontiguousarray(array, dtype=np.int8)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kising.errors import RecordingError
 from kising.sweep.store.directory import atomic_write
 
 if TYPE_CHECKING:
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 READERS = (".npy", ".csv", ".txt")
 # Sweeps that tell where importance sampling should look for the likelihood.
 SWEEPS = 40
-
-
-class RecordingError(ValueError):
-    """A file that is not a recording, or one that cannot be fitted as asked; one line."""
 
 
 class FileFit(NamedTuple):

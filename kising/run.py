@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from kising.errors import StaleError
 from kising.sweep.drive.conductor import Observer, Policy, conduct
 from kising.sweep.drive.cost import CostModel
 from kising.sweep.drive.counts import Outcome
@@ -20,7 +21,7 @@ from kising.sweep.plan import Plan, Run
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec
 from kising.sweep.store.artifacts import lacking
 from kising.sweep.store.checkpoints import Checkpoints
-from kising.sweep.store.directory import StoreError, SweepDirectory
+from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.parquet import Store
 from kising.version import NUMERICS, __version__
 
@@ -35,10 +36,6 @@ Say = Callable[[str], object]
 
 # Rows of a commit that the cost model looks at: a few say enough.
 PRICED_ROWS = 20
-
-
-class StaleError(StoreError):
-    """Finished runs were made by other numerics, and nobody said what to do with them."""
 
 
 @dataclass(frozen=True)

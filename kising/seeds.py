@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kising.errors import InputError
+
 Seed = int | Sequence[int] | np.random.SeedSequence
 
 
 def random_stream(seed: Seed) -> np.random.Generator:
     """The generator of an explicit seed; named, so that a default cannot change under it."""
     if seed is None:
-        raise ValueError("seed: give a number; nothing in kising is random without an explicit seed")
+        raise InputError("seed: give a number; nothing in kising is random without an explicit seed")
     return np.random.Generator(np.random.PCG64(seed))

@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from kising import draw_couplings, fit, simulate
 from kising.cli import main
-from kising.recordings import RecordingError, read_recording
+from kising.errors import RecordingError
+from kising.recordings import read_recording
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from support.bits import assert_same_bits
 
 import kising.run
 from kising import run_sweep
+from kising.errors import StaleError
 from kising.learning.checkpoint import load
-from kising.run import StaleError
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.parquet import Store
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from kising.errors import InputError
 from kising.estimators import meanfield, tap
 from kising.estimators.bp import propagation as bp
 from kising.estimators.bp.correlations import CODES
@@ -118,13 +119,13 @@ class EStep:
         _one_of("correlations", self.correlations, CORRELATIONS)
         _one_of("precision", self.precision, PRECISIONS)
         if not self.tolerance >= 0:
-            raise ValueError(f"tolerance={self.tolerance}: must be 0 or more")
+            raise InputError(f"tolerance={self.tolerance}: must be 0 or more")
         if self.damping is not None and not 0 <= self.damping < 1:
-            raise ValueError(
+            raise InputError(
                 f"damping={self.damping}: must be at least 0 and below 1, or None for adaptive damping"
             )
         if self.max_iterations < 1:
-            raise ValueError(f"max_iterations={self.max_iterations}: must be at least 1")
+            raise InputError(f"max_iterations={self.max_iterations}: must be at least 1")
 
     def resolved(self, hidden: int) -> "EStep":
         """The same with `auto` decided; ValueError for a network that the estimator cannot treat."""
@@ -137,7 +138,7 @@ class EStep:
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
+        raise InputError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
 
 
 def infer(

@@ -9,16 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from kising.errors import CheckpointError
 from kising.estimators.gibbs.chains import Chains
 from kising.learning.em import TRACE_COLUMNS, EMState
 from kising.learning.metric import Anchor, Shares
 from kising.learning.sampled import Sampler
 from kising.learning.steps import History
 from kising.model import Couplings
-
-
-class CheckpointError(ValueError):
-    """Bytes that are not a saved state."""
 
 
 def save(state: EMState) -> bytes:

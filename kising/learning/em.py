@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kising.errors import InputError
 from kising.estimators.inference import EStep, Gradient, checked_gradient, marginals, sampled_gradient
 from kising.learning.metric import (
     SLICES,
@@ -129,31 +130,31 @@ class Learning:
 
     def __post_init__(self) -> None:
         if self.step not in STEPS:
-            raise ValueError(f"step={self.step!r}: must be one of {', '.join(STEPS)}")
+            raise InputError(f"step={self.step!r}: must be one of {', '.join(STEPS)}")
         if not self.rate > 0:
-            raise ValueError(f"rate={self.rate}: must be above 0")
+            raise InputError(f"rate={self.rate}: must be above 0")
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum={self.momentum}: must be at least 0 and below 1")
+            raise InputError(f"momentum={self.momentum}: must be at least 0 and below 1")
         if not self.tolerance > 0:
-            raise ValueError(f"tolerance={self.tolerance}: must be above 0")
+            raise InputError(f"tolerance={self.tolerance}: must be above 0")
         if not self.noise > 0:
-            raise ValueError(f"noise={self.noise}: must be above 0")
+            raise InputError(f"noise={self.noise}: must be above 0")
         if self.estep.estimator == "gibbs" and self.step != "scaled":
-            raise ValueError(f"step={self.step!r}: estimator 'gibbs' learns by step 'scaled' alone")
+            raise InputError(f"step={self.step!r}: estimator 'gibbs' learns by step 'scaled' alone")
         if not 0 <= self.l1 < np.inf:
-            raise ValueError(f"l1={self.l1}: must be at least 0, and finite")
+            raise InputError(f"l1={self.l1}: must be at least 0, and finite")
         if self.prior is not None and not 0 < self.prior < np.inf:
-            raise ValueError(f"prior={self.prior}: must be above 0 and finite, or None")
+            raise InputError(f"prior={self.prior}: must be above 0 and finite, or None")
         if self.decimate is not None and not all(0 <= share <= 1 for share in self.decimate):
-            raise ValueError(f"decimate={self.decimate}: shares must be at least 0 and at most 1")
+            raise InputError(f"decimate={self.decimate}: shares must be at least 0 and at most 1")
         if self.decimate is not None and self.step != "scaled":
-            raise ValueError(f"step={self.step!r}: decimate goes with step 'scaled' alone")
+            raise InputError(f"step={self.step!r}: decimate goes with step 'scaled' alone")
         if self.decimate is not None and self.l1 > 0:
-            raise ValueError(f"l1={self.l1}, decimate={self.decimate}: take one of the two")
+            raise InputError(f"l1={self.l1}, decimate={self.decimate}: take one of the two")
         if self.sparse and self.estep.estimator == "gibbs":
-            raise ValueError("estimator 'gibbs' knows neither l1 nor decimate: take bp or exact")
+            raise InputError("estimator 'gibbs' knows neither l1 nor decimate: take bp or exact")
         if self.hold < 1 or self.max_iterations < 1:
-            raise ValueError(
+            raise InputError(
                 f"hold={self.hold}, max_iterations={self.max_iterations}: both must be at least 1"
             )
 

@@ -25,6 +25,7 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf, dpotri
 
+from kising.errors import InputError
 from kising.estimators.chunks import Block, empty_estimate, fields
 from kising.estimators.gibbs.chains import first_chains, sweep
 from kising.estimators.parallel import one_blas_thread
@@ -107,7 +108,7 @@ def check_size(nv: int, nh: int) -> None:
     """ValueError for a network with more couplings than the matrix has room for."""
     size = nv * nv + 2 * nv * nh
     if size > MOST_COUPLINGS:
-        raise ValueError(
+        raise InputError(
             f"errors: a network of {nv} visible and {nh} hidden spins has {size} couplings, and the matrix of their "
             f"standard errors has room for {MOST_COUPLINGS}"
         )

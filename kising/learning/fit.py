@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from kising.errors import InputError
 from kising.estimators.inference import EStep
 from kising.learning.em import (
     TRACE_COLUMNS,
@@ -103,9 +104,9 @@ def fit(
     is the square of the number of couplings. A fit that diverges ends with its flags false; it does not raise.
     """
     if hidden < 1:
-        raise ValueError(f"hidden={hidden}: must be at least 1")
+        raise InputError(f"hidden={hidden}: must be at least 1")
     if starts < 1 or (starts > 1 and not isinstance(start, str)):
-        raise ValueError(f"starts={starts}: must be at least 1, and 1 where start= gives couplings")
+        raise InputError(f"starts={starts}: must be at least 1, and 1 where start= gives couplings")
     learning = Learning(
         estep=EStep(
             estimator=estimator,
@@ -132,11 +133,11 @@ def fit(
     if errors:
         check_size(*shape)
         if l1 > 0 or decimate is not None:
-            raise ValueError("errors: they are those of maximum likelihood; leave out l1 and decimate")
+            raise InputError("errors: they are those of maximum likelihood; leave out l1 and decimate")
     if truth is not None:
         truth = as_couplings(truth)
         if truth.K.shape != shape:
-            raise ValueError(f"truth is a network of (Nv, Nh) = {truth.K.shape}; the fit is of {shape}")
+            raise InputError(f"truth is a network of (Nv, Nh) = {truth.K.shape}; the fit is of {shape}")
     if scales is None:
         scales = nominal_scales(*shape) if truth is None else scales_of(truth)
     problem = pose(spins, scales, truth, aligned=start == "random")
@@ -151,7 +152,7 @@ def fit(
         )
         state = begin(couplings, sampler_of(couplings, problem, learning, seed=chain_seed(seed)))
     elif state.outcome == "stalled" and state.iteration < max_iterations:
-        raise ValueError(
+        raise InputError(
             "this state ended at its iteration limit, without a step to go on from: give an earlier one"
         )
     while state.outcome == "running":
@@ -163,7 +164,7 @@ def _shares(decimate: float | BlockShares) -> BlockShares:
     if isinstance(decimate, BlockShares):
         return decimate
     if not 0 < decimate <= 1:
-        raise ValueError(f"decimate={decimate}: must be above 0 and at most 1, or None")
+        raise InputError(f"decimate={decimate}: must be above 0 and at most 1, or None")
     return BlockShares(decimate, decimate, decimate)
 
 
@@ -172,13 +173,13 @@ def _initial(start: str | Couplings, problem: Problem, hidden: int, seed: Seed) 
         return as_couplings(start)
     if start == "signs":
         if problem.truth is None:
-            raise ValueError(
+            raise InputError(
                 "start='signs' takes the signs of the true couplings: give truth=, or start='random'"
             )
         return from_signs(problem.truth, problem.scales, seed)
     if start == "random":
         return from_data(problem.visible, hidden, problem.scales, seed)
-    raise ValueError(f"start={start!r}: must be one of {', '.join(STARTS)}, or couplings")
+    raise InputError(f"start={start!r}: must be one of {', '.join(STARTS)}, or couplings")
 
 
 def summarise(state: EMState, problem: Problem, learning: Learning, errors: Seed | None = None) -> Fit:

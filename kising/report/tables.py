@@ -6,11 +6,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kising.errors import LockedError
 from kising.report.artifacts import couplings_of, traces_of
 from kising.report.summary import scaling, summarise
 from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
-from kising.sweep.store.directory import LockedError, SweepDirectory
+from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.parquet import Store
 
 if TYPE_CHECKING:

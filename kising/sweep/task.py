@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kising.errors import CheckpointError
 from kising.estimators.assessment import assess
 from kising.estimators.gibbs.chains import Sampling
 from kising.estimators.inference import EStep
-from kising.learning.checkpoint import CheckpointError, load, save
+from kising.learning.checkpoint import load, save
 from kising.learning.em import EMState, Learning, advance, begin, learned, pose, sampler_of
 from kising.learning.errors import errors_of
 from kising.learning.pilots import choose_start

@@ -28,7 +28,8 @@ import kising
 import kising.run
 from kising import run_sweep
 from kising.cli import main
-from kising.sweep.store.directory import LockedError, StoreError, SweepDirectory
+from kising.errors import LockedError, StoreError
+from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.parquet import Store
 
 TINY = {

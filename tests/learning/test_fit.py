@@ -5,8 +5,9 @@ import pytest
 from support.resuming import assert_continues
 
 from kising import Couplings, bond_scales, draw_couplings, fit, gradient, simulate
+from kising.errors import CheckpointError
 from kising.estimators.inference import EStep
-from kising.learning.checkpoint import CheckpointError, load, save
+from kising.learning.checkpoint import load, save
 from kising.learning.em import Learning, begin, pose
 from kising.learning.scores import nominal_scales
 from kising.learning.starts import from_signs

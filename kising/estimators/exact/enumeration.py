@@ -11,6 +11,7 @@ leave floating point there, through the kernel of this file, one at a time.
 
 import numpy as np
 
+from kising.errors import InputError
 from kising.estimators.chunks import Block, Estimate, empty_estimate
 from kising.estimators.exact.lanes import TOGETHER, enumerate_lanes
 from kising.kernels.jit import kernel
@@ -31,7 +32,7 @@ SAFE_FACTORS = 512
 def check_hidden(hidden: int) -> None:
     """Refuse what cannot be enumerated, with the way out."""
     if hidden > MAX_HIDDEN:
-        raise ValueError(
+        raise InputError(
             f"estimator 'exact' sums over 2^Nh states and takes at most {MAX_HIDDEN} hidden spins; "
             f"here Nh = {hidden}: use 'bp', 'tap' or 'mean-field'"
         )

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kising.errors import InputError
 from kising.estimators.chunks import Block, Estimate
 from kising.estimators.gibbs.importance import log_z
 from kising.estimators.numerics import sum_lanes
@@ -58,14 +59,14 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if self.sweeps < BATCHES or self.settling < 0 or self.draws < 2:
-            raise ValueError(
+            raise InputError(
                 f"sweeps={self.sweeps}, settling={self.settling}, draws={self.draws}: at least {BATCHES}, 0 and 2"
             )
 
     def checked_seed(self) -> Seed:
         """The seed, or a ValueError where it is missing."""
         if self.seed is None:
-            raise ValueError(
+            raise InputError(
                 "seed: give a number; estimator 'gibbs' draws random ones, and nothing is random without"
             )
         return self.seed

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kising.errors import ExecutorError
 from kising.sweep.drive.batching import Cutter
 from kising.sweep.drive.counts import Flight, Outcome, Tally
 from kising.sweep.drive.progress import Snapshot
@@ -25,7 +26,6 @@ from kising.sweep.execute.protocol import (
     Checkpoint,
     Event,
     Executor,
-    ExecutorError,
     Finished,
     Lost,
     Need,

@@ -18,8 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from kising.errors import StoreError
 from kising.options import AUTO_EXACT_HIDDEN
-from kising.sweep.store.directory import StoreError, atomic_write, make_directory
+from kising.sweep.store.directory import atomic_write, make_directory
 from kising.version import NUMERICS
 
 if TYPE_CHECKING:

@@ -42,10 +42,6 @@ class RunTimeout(Exception):  # noqa: N818  # a state of a run, as the design na
     """Raised by a work whose run is over its time."""
 
 
-class ExecutorError(Exception):
-    """An executor cannot start, go on, or do what is asked; the message is one line for the user."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Need:
     """What one run asks for: cpus, bytes of memory (None: unsaid), seconds it may take (None: any)."""

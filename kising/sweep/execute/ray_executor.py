@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from kising.errors import ExecutorError
 from kising.sweep.execute import worker
 from kising.sweep.execute.head_monitor import Watch
 from kising.sweep.execute.protocol import (
     Batch,
     Checkpoint,
     Event,
-    ExecutorError,
     Finished,
     Lost,
     LostKind,

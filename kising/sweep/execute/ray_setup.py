@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Final
 
-from kising.sweep.execute.protocol import ExecutorError
+from kising.errors import ExecutorError
 
 _PREFIX: Final = "kising-"
 _LONGEST: Final = 40  # of a directory's name: Ray appends 66 characters, and a socket's name may have 107

@@ -1,7 +1,8 @@
 """From a sweep file to a checked spec."""
 
+from kising.errors import SpecError
 from kising.sweep.spec.axes import Axis
-from kising.sweep.spec.documents import Problem, SpecError
+from kising.sweep.spec.documents import Problem
 from kising.sweep.spec.reading import SweepSpec, dump_spec, parse_spec, read_spec
 
 __all__ = ["Axis", "Problem", "SpecError", "SweepSpec", "dump_spec", "parse_spec", "read_spec"]

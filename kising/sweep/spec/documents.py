@@ -8,14 +8,13 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kising.errors import SpecError
 from kising.messages import show, show_key
 
 #: A sweep needs eight levels; the bound keeps hostile nesting from exhausting the stack.
 MAX_DEPTH = 20
 #: No list of a sweep is longer: there are never more points.
 MAX_LENGTH = 10**6
-#: str() of an error stops here: beyond, one mistake has been made many times.
-MAX_SHOWN_PROBLEMS = 100
 
 KeyPath = tuple[str | int, ...]
 
@@ -42,19 +41,6 @@ class Problem:
 
     def __str__(self) -> str:
         return ": ".join(part for part in (str(self.place), self.message) if part)
-
-
-class SpecError(Exception):
-    """A sweep that cannot be run as written; ``problems`` holds every mistake, ``str()`` one a line."""
-
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
-        super().__init__(problems)
-        self.problems = problems
-
-    def __str__(self) -> str:
-        lines = [str(problem) for problem in self.problems[:MAX_SHOWN_PROBLEMS]]
-        more = len(self.problems) - len(lines)
-        return "\n".join(lines + [f"... and {more} more"] * (more > 0))
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from kising.errors import SpecError
 from kising.messages import did_you_mean, listing, nearest, show, show_key
 from kising.options import LEAVES
-from kising.sweep.spec.documents import Document, KeyPath, Place, Problem, SpecError, joined, path_of, said_at
+from kising.sweep.spec.documents import Document, KeyPath, Place, Problem, joined, path_of, said_at
 from kising.sweep.spec.loading import parse_value
 
 #: Each preset is checked on every reading, chosen or not.

@@ -16,8 +16,9 @@ from typing import Any
 
 import yaml
 
+from kising.errors import SpecError
 from kising.messages import did_you_mean, nearest, show
-from kising.sweep.spec.documents import MAX_DEPTH, Document, KeyPath, Place, Problem, SpecError, joined
+from kising.sweep.spec.documents import MAX_DEPTH, Document, KeyPath, Place, Problem, joined
 from kising.values import scalar
 
 MAX_BYTES = 1_000_000

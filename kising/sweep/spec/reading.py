@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_args
 import yaml
 from pydantic import BaseModel, InstanceOf, ValidationError
 
+from kising.errors import SpecError
 from kising.messages import show
 from kising.options import (
     EXACT_MAX_HIDDEN,
@@ -31,7 +32,7 @@ from kising.options import (
 )
 from kising.sweep.spec.axes import Axes, Axis, read_axes
 from kising.sweep.spec.checks import check_combinations
-from kising.sweep.spec.documents import Document, Problem, SpecError, path_of, plain_document, said_at
+from kising.sweep.spec.documents import Document, Problem, path_of, plain_document, said_at
 from kising.sweep.spec.layers import OVERRIDE, presets_of, unknown_preset, with_overrides, with_preset
 from kising.sweep.spec.loading import read_document
 from kising.sweep.spec.translation import translated

@@ -20,8 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kising.errors import StoreError
 from kising.sweep.execute.protocol import LARGEST_STATE, Saved
-from kising.sweep.store.directory import StoreError, SweepDirectory, atomic_write, make_directory
+from kising.sweep.store.directory import SweepDirectory, atomic_write, make_directory
 
 if TYPE_CHECKING:
     from kising.sweep.plan import Plan

@@ -26,6 +26,7 @@ from typing import Final, Literal, Self
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict
 
+from kising.errors import LockedError, StoreError
 from kising.version import __version__
 
 TEMPORARY_PREFIX: Final = ".tmp-"
@@ -41,14 +42,6 @@ _CAUSES: Final = {
     errno.EIO: f"the disk reports an input/output error; check it: {_SAFE}",
     errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
 }
-
-
-class StoreError(Exception):
-    """The results directory cannot be used as asked; the message is one line and says what to do."""
-
-
-class LockedError(StoreError):
-    """Another driver holds the directory."""
 
 
 def explain(error: OSError, doing: str, path: Path) -> StoreError:

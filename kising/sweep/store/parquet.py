@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from kising.errors import StoreError
 from kising.sweep.store.artifacts import Kept
 from kising.sweep.store.columns import (
     COLUMNS,
@@ -37,7 +38,7 @@ from kising.sweep.store.columns import (
     columns_of,
     ids_from_bytes,
 )
-from kising.sweep.store.directory import AtomicFile, StoreError, SweepDirectory, make_directory
+from kising.sweep.store.directory import AtomicFile, SweepDirectory, make_directory
 from kising.sweep.store.index import PartIndex, PartRows, Scan, find, winners
 from kising.sweep.store.parts import (
     Damaged,

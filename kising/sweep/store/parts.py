@@ -18,9 +18,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kising.errors import StoreError
 from kising.sweep.store.directory import (
     TEMPORARY_PREFIX,
-    StoreError,
     SweepDirectory,
     atomic_write,
     explain,

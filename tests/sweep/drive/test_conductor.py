@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from support.sample_work import FakeRun, runs
 
+from kising.errors import ExecutorError
 from kising.sweep.drive import conductor
 from kising.sweep.drive.conductor import Policy, conduct
 from kising.sweep.drive.counts import Outcome
@@ -20,7 +21,6 @@ from kising.sweep.execute.protocol import (
     Batch,
     Checkpoint,
     Event,
-    ExecutorError,
     Finished,
     Lost,
     LostKind,

@@ -129,7 +129,17 @@ def test_there_is_no_rate_before_the_first_result() -> None:
     assert meter.rate is None
 
 
-@pytest.mark.parametrize("module", ["progress", "batching", "conductor", "inprocess", "executor", "raysetup"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "drive.progress",
+        "drive.batching",
+        "drive.conductor",
+        "execute.in_process",
+        "execute.protocol",
+        "execute.ray_setup",
+    ],
+)
 def test_modules_load_nothing_heavy(module: str) -> None:
     heavy = {"ray", "numba", "pandas", "scipy", "matplotlib", "pyarrow", "rich"}
     script = f"import sys, kising.sweep.{module}; print(sorted({heavy!r} & set(sys.modules)))"

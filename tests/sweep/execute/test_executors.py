@@ -19,6 +19,7 @@ from support import sample_work as works
 from support.sample_work import FakeRun, runs
 
 import kising
+from kising.errors import ExecutorError
 from kising.sweep.drive.conductor import Policy, conduct
 from kising.sweep.drive.counts import Outcome
 from kising.sweep.drive.progress import Snapshot
@@ -30,7 +31,6 @@ from kising.sweep.execute.protocol import (
     Checkpoint,
     Event,
     Executor,
-    ExecutorError,
     Finished,
     Lost,
     Need,
@@ -397,7 +397,7 @@ JOIN = """
     from support import sample_work as works
     from kising.sweep.drive.conductor import conduct
     from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
-    from kising.sweep.execute.protocol import ExecutorError, Need
+    from kising.sweep.execute.protocol import Need
 
     try:
         executor = RayExecutor(works.work, RayCluster.join(sys.argv[1]))
@@ -439,7 +439,7 @@ CHILD = """
     from support import sample_work as works
     from kising.sweep.drive.conductor import Policy, conduct
     from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
-    from kising.sweep.execute.protocol import ExecutorError, Need
+    from kising.sweep.execute.protocol import Need
 
     def handler(number, frame): ...
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from kising.errors import ExecutorError
 from kising.sweep.execute import ray_setup as raysetup
-from kising.sweep.execute.protocol import ExecutorError
 from kising.sweep.execute.ray_setup import Scratch, Variables, check_answers, environment, shielded, silenced
 
 

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from kising.sweep.spec.loading import MAX_BYTES, SpecError, parse_value, parse_yaml, read_document, scalar
+from kising.errors import SpecError
+from kising.sweep.spec.loading import MAX_BYTES, parse_value, parse_yaml, read_document, scalar
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from kising.errors import SpecError
 from kising.options import DEFAULTS, EXACT_MAX_HIDDEN, LEAVES, Resources, Section
 from kising.sweep.plan import Plan
-from kising.sweep.spec import SpecError, SweepSpec, dump_spec, parse_spec, read_spec
+from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec
 from kising.sweep.spec.spacing import Spacing
 from kising.values import Kind
 

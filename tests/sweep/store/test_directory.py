@@ -14,15 +14,14 @@ import pytest
 from filelock import FileLock
 from support.children import python
 
+from kising.errors import LockedError, StoreError
 from kising.sweep.store import directory as module
 from kising.sweep.store.directory import (
     AtomicFile,
     BatchProgress,
-    LockedError,
     Manifest,
     NodeProgress,
     Progress,
-    StoreError,
     SweepDirectory,
     atomic_write,
 )
@@ -139,7 +138,7 @@ class TestAtomicWrite:
         code = f"""
             import resource, signal
             from pathlib import Path
-            from kising.sweep.store.directory import StoreError, atomic_write
+            from kising.sweep.store.directory import atomic_write
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
             try:

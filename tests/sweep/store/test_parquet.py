@@ -28,6 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kising.errors import LockedError, StoreError
 from kising.sweep.store import parquet as store_module
 from kising.sweep.store.columns import (
     COLUMNS,
@@ -38,7 +39,7 @@ from kising.sweep.store.columns import (
     SCHEMA_VERSION,
     id_text,
 )
-from kising.sweep.store.directory import LockedError, StoreError, SweepDirectory
+from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.parquet import Store
 from kising.sweep.store.parts import FAN_IN, FULL_PART, Listing, PartFiles, parts_to_merge
 
@@ -511,7 +512,7 @@ class TestFailingCommits:
             import resource, signal
             from pathlib import Path
             import numpy as np
-            from kising.sweep.store.directory import StoreError, SweepDirectory
+            from kising.sweep.store.directory import SweepDirectory
             from kising.sweep.store.parquet import Store
             directory = SweepDirectory.create(Path({str(tmp_path / "sweep")!r}))
             with directory.lock():

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from kising.errors import StoreError
 from kising.sweep.plan import Plan, Run, run_id_of
 from kising.sweep.spec import dump_spec, parse_spec
-from kising.sweep.store.directory import StoreError, SweepDirectory
+from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.parquet import Store
 from kising.sweep.store.verify import SHOWN, verify
 
