@@ -5,6 +5,7 @@ disk or a cluster failed.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 #: str() of a SpecError lists this many mistakes and counts the rest.
 MAX_SHOWN_PROBLEMS = 100
@@ -25,7 +26,7 @@ class RecordingError(InputError):
 class SpecError(InputError):
     """A sweep that cannot be run as written; `problems` holds every mistake, `str()` shows one per line."""
 
-    def __init__(self, problems: Sequence[object]) -> None:
+    def __init__(self, problems: Sequence[Any]) -> None:
         super().__init__(problems)
         self.problems = tuple(problems)
 

@@ -473,7 +473,7 @@ def test_a_seed_is_the_digest_of_what_it_depends_on():
 # --- what is loaded
 
 
-@pytest.mark.parametrize("module", ["loading", "spec", "axes", "plan"])
+@pytest.mark.parametrize("module", ["spec.loading", "spec", "spec.axes", "plan"])
 def test_importing_loads_no_heavy_package(module):
     heavy = ("ray", "numba", "pandas", "scipy", "pyarrow", "matplotlib")
     code = f"import sys, kising.sweep.{module}; print([name for name in {heavy} if name in sys.modules])"

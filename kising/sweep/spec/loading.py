@@ -68,6 +68,8 @@ def _read_text(path: Path) -> str:
             raise refuse("is not a regular file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
+    except SpecError:
+        raise
     except FileNotFoundError:
         raise refuse("no such file" + did_you_mean(_nearest_file(path))) from None
     except OSError as error:

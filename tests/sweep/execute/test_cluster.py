@@ -29,6 +29,7 @@ CHILD = """
     from kising.sweep.execute import ray_executor as driver
     from kising.sweep.drive.conductor import Policy, conduct
     from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
+    from kising.errors import ExecutorError
     from kising.sweep.execute.protocol import Need
     from kising.sweep.drive.signals import StopRequest
 

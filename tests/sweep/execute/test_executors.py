@@ -397,6 +397,7 @@ JOIN = """
     from support import sample_work as works
     from kising.sweep.drive.conductor import conduct
     from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
+    from kising.errors import ExecutorError
     from kising.sweep.execute.protocol import Need
 
     try:
@@ -439,6 +440,7 @@ CHILD = """
     from support import sample_work as works
     from kising.sweep.drive.conductor import Policy, conduct
     from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
+    from kising.errors import ExecutorError
     from kising.sweep.execute.protocol import Need
 
     def handler(number, frame): ...

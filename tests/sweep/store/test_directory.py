@@ -138,6 +138,7 @@ class TestAtomicWrite:
         code = f"""
             import resource, signal
             from pathlib import Path
+            from kising.errors import StoreError
             from kising.sweep.store.directory import atomic_write
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

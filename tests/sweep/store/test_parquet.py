@@ -512,6 +512,7 @@ class TestFailingCommits:
             import resource, signal
             from pathlib import Path
             import numpy as np
+            from kising.errors import StoreError
             from kising.sweep.store.directory import SweepDirectory
             from kising.sweep.store.parquet import Store
             directory = SweepDirectory.create(Path({str(tmp_path / "sweep")!r}))
