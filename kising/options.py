@@ -1,41 +1,115 @@
-"""The sections of a sweep file as frozen models, every key with its kind, and which keys matter when."""
+"""Every option, declared once: kind of value, default, where it has an effect, help, and the schema that introduced it.
+
+From these declarations come the checks of sweep files and of keyword arguments, the flags of `kising fit`, the
+parameter columns of the tables, the JSON Schema (`kising schema`) and the key reference in the documentation. To add
+an option, declare it here and use it where it acts. Options that do not go together are in `RULES`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from kising.values import Amount, Choice, Flag, Kind, Real, Whole, WordOrReal
+from kising.blocks import n_couplings
+from kising.estimators import registry
+from kising.messages import listing
+from kising.values import Amount, Choice, Flag, Kind, Name, Real, RefusedError, Text, Whole, WordOrReal
 
 Task = Literal["learn", "infer"]
-Bonds = Literal["gaussian", "binary"]
-Estimator = Literal["auto", "exact", "gibbs", "bp", "tap", "mean-field"]
-Precision = Literal["float64", "float32"]
-Correlations = Literal["iterated", "closed", "pair", "corrected", "iterated-corrected"]
-Start = Literal["signs", "random"]
-Step = Literal["scaled", "gradient"]
 
-#: Enumeration sums over 2^hidden states. A test holds this equal to kising.estimators.exact.enumeration.MAX_HIDDEN,
-#: which is not imported here: it would load the compiler of the kernels. The same holds for what decides `auto`.
-EXACT_MAX_HIDDEN = 20
-AUTO_EXACT_HIDDEN = 8
-#: The same for the matrix that standard errors come from (kising.learning.errors).
-ERRORS_MOST_COUPLINGS = 10_000
+# Limits that learning obeys and planning must know.
+LARGEST_ERROR_MATRIX: Final = 10_000
+"""couplings for which standard errors can be had: their matrix, squared, takes 0.8 GB, and its factor as much"""
+LARGEST_METRIC: Final = 30_000_000
+"""numbers that the metric of all rows may have; larger networks take an average"""
+PILOT_SLICES: Final = 5_000
+PILOT_ITERATIONS: Final = 60
+"""what each of several starts learns from, and for how long, before the likeliest is chosen"""
 
-_POSITIVE = Real("numbers > 0", lambda x: x > 0)
-#: A fixed fraction of the old message that is kept, or one that follows how the iteration goes.
-_DAMPING = WordOrReal(("adaptive",), "a number with 0 <= number < 1", lambda x: 0 <= x < 1)
-#: The share of couplings that may differ from zero: all, as many as the network has bonds, or a number.
-_DECIMATE = WordOrReal(("none", "known"), "a number with 0 < number <= 1", lambda x: 0 < x <= 1)
-#: The width of a Gaussian prior in bond scales.
-_PRIOR = WordOrReal(("none",), "a number > 0", lambda x: x > 0)
-_BYTES = {
-    **{"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
-    **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
-}
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+#: The type by which an option's own refusals are known among pydantic's errors.
+REFUSED: Final = "refused"
+
+
+class Gate(NamedTuple):
+    """The values that decide which options have an effect."""
+
+    task: str
+    estimator: str
+    step: str
+
+
+#: Says why an option has no effect, None where it has one.
+Condition = Callable[[Gate], str | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """What is declared of an option, besides its name, type and default."""
+
+    kind: Kind
+    """what values it takes"""
+    help: str
+    """one line"""
+    applies: tuple[Condition, ...] = ()
+    """all must hold for it to have an effect; where it has none, its column is null"""
+    task: Task | None = None
+    """the one task whose files may set it"""
+    since: int = 1
+    """schema version that introduced it. Ids of points hold it only where it differs from what was implied before, so
+    that earlier results keep their ids"""
+    implied: Any = None
+    """what sweeps did before the option existed, where that is not its default"""
+    argument: str | None = None
+    """its name as a keyword argument, where that is not its key"""
+    needs_truth: bool = False
+    """whether it needs the true couplings: then `kising fit` has no flag for it"""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def validate(value: Any) -> Any:
+            try:
+                return self.kind.parse(value)
+            except RefusedError as refusal:
+                raise PydanticCustomError(REFUSED, "{message}", {"message": str(refusal)}) from None
+
+        return core_schema.no_info_plain_validator_function(validate)
+
+
+def _learning(gate: Gate) -> str | None:
+    return "task infer learns nothing" if gate.task == "infer" else None
+
+
+def _step(name: str) -> Condition:
+    return lambda gate: None if gate.task == "infer" or gate.step == name else f"only step {name} uses it"
+
+
+def _iterated(gate: Gate) -> str | None:
+    some = any(entry.iterates for entry in registry.candidates(gate.estimator))
+    return None if some else f"estimator {gate.estimator} does not iterate"
+
+
+def _read(key: str) -> Condition:
+    readers = listing(entry.name for entry in registry.ESTIMATORS if key in entry.reads)
+
+    def condition(gate: Gate) -> str | None:
+        some = any(key in entry.reads for entry in registry.candidates(gate.estimator))
+        return None if some else f"only estimator {readers} uses it"
+
+    return condition
+
+
+def _sampled(gate: Gate) -> str | None:
+    samplers = listing(entry.name for entry in registry.ESTIMATORS if entry.samples)
+    some = any(entry.samples for entry in registry.candidates(gate.estimator))
+    return None if some else f"only estimator {samplers} uses it"
+
+
+def _not_sampled(gate: Gate) -> str | None:
+    some = any(not entry.samples for entry in registry.candidates(gate.estimator))
+    return None if some else f"estimator {gate.estimator} ends by learner.noise"
 
 
 class Section(BaseModel):
@@ -44,69 +118,246 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Header(Section):
+    """The sweep as a whole."""
+
+    name: Annotated[str, Option(kind=Name(), help="Name of the sweep, and of its directory below results/.")]
+    description: Annotated[str, Option(kind=Text(), help="What it is for; the report shows it.")] = ""
+    task: Annotated[
+        Task,
+        Option(
+            kind=Choice("a task", get_args(Task)),
+            help="learn: couplings from data by EM; infer: averages at the true couplings.",
+        ),
+    ] = "learn"
+    seed: Annotated[int, Option(kind=Whole(0), help="Every random number of the sweep follows from it.")]
+    realizations: Annotated[int, Option(kind=Whole(1), help="Independent networks per point.")] = 1
+
+
 class Model(Section):
     """The network: sizes and the ensemble its couplings are drawn from."""
 
-    visible: Annotated[int, Whole(1)]
-    hidden: Annotated[int, Whole(1)]
-    bonds: Annotated[Bonds, Choice("a kind of bonds", get_args(Bonds))] = "gaussian"
-    strength: Annotated[float, Real("numbers >= 0", lambda x: x >= 0)] = 1.0
-    connectivity: Annotated[float, Real("numbers > 0, up to 1", lambda x: 0 < x <= 1)] = 1.0
+    visible: Annotated[int, Option(kind=Whole(1), help="Number of visible spins, Nv.")]
+    hidden: Annotated[int, Option(kind=Whole(1), help="Number of hidden spins, Nh.")]
+    bonds: Annotated[
+        str,
+        Option(
+            kind=Choice("a kind of bonds", ("gaussian", "binary")),
+            help="Values of non-zero bonds: normal with the bond scale as its standard deviation, or ± the bond scale.",
+        ),
+    ] = "gaussian"
+    strength: Annotated[float, Option(kind=Real(least=0), help="Coupling strength g.")] = 1.0
+    connectivity: Annotated[
+        float, Option(kind=Real(above=0, most=1), help="Probability c that a bond is not zero.")
+    ] = 1.0
 
 
 class Data(Section):
-    """The recording: its length in time steps (an estimate needs three)."""
+    """The recording."""
 
-    length: Annotated[int, Whole(3)]
+    length: Annotated[int, Option(kind=Whole(3), help="Length T in time steps.")]
 
 
 class EStep(Section):
     """The iteration inside an E-step."""
 
-    tolerance: Annotated[float, _POSITIVE] = 1e-9
-    damping: Annotated[Literal["adaptive"] | float, _DAMPING] = "adaptive"
-    max_iterations: Annotated[int, Whole(1)] = 200
-    precision: Annotated[Precision, Choice("a precision", get_args(Precision))] = "float64"
+    tolerance: Annotated[
+        float,
+        Option(
+            kind=Real(above=0),
+            help="A slice has converged when the mean square change of its messages is below this.",
+            applies=(_iterated,),
+        ),
+    ] = 1e-9
+    damping: Annotated[
+        Literal["adaptive"] | float,
+        Option(
+            kind=WordOrReal(("adaptive",), Real(least=0, below=1)),
+            help="Share of the old message kept at each iteration; adaptive: none at first, more where that fails.",
+            applies=(_iterated,),
+        ),
+    ] = "adaptive"
+    max_iterations: Annotated[
+        int,
+        Option(
+            kind=Whole(1),
+            help="Iterations after which a slice counts as not converged.",
+            applies=(_iterated,),
+        ),
+    ] = 200
+    precision: Annotated[
+        str,
+        Option(
+            kind=Choice("a precision", ("float64", "float32")),
+            help="Of the messages; float32 takes half the time for about 4 digits. Sums are float64 always.",
+            applies=(_iterated, _read("learner.estep.precision")),
+            since=2,
+            argument="precision",
+        ),
+    ] = "float64"
 
 
 class Learner(Section):
-    """How couplings are learnt, or with task infer how averages are estimated."""
+    """How couplings are learned, or with task infer how averages are estimated."""
 
-    estimator: Annotated[Estimator, Choice("an estimator", get_args(Estimator))] = "bp"
-    correlations: Annotated[Correlations, Choice("a correlation rule", get_args(Correlations))] = "corrected"
-    start: Annotated[Start, Choice("a start", get_args(Start))] = "signs"
-    starts: Annotated[int, Whole(1)] = 1
-    step: Annotated[Step, Choice("a step", get_args(Step))] = "scaled"
-    rate: Annotated[float, _POSITIVE] = 0.1
-    momentum: Annotated[float, Real("numbers >= 0, below 1", lambda x: 0 <= x < 1)] = 0.0
-    tolerance: Annotated[float, _POSITIVE] = 1e-4
-    hold: Annotated[int, Whole(1)] = 3
-    max_iterations: Annotated[int, Whole(1)] = 300
-    noise: Annotated[float, _POSITIVE] = 0.1
-    prior: Annotated[Literal["none"] | float, _PRIOR] = "none"
-    l1: Annotated[float, Real("numbers >= 0", lambda x: x >= 0)] = 0.0
-    decimate: Annotated[Literal["none", "known"] | float, _DECIMATE] = "none"
+    estimator: Annotated[
+        str,
+        Option(
+            kind=Choice("an estimator", registry.NAMES),
+            help="How hidden spins are averaged over; auto: "
+            f"exact up to {registry.AUTO_LARGEST_EXACT} hidden spins, gibbs beyond.",
+        ),
+    ] = registry.AUTO
+    correlations: Annotated[
+        str,
+        Option(
+            kind=Choice(
+                "a correlation rule", ("iterated", "closed", "pair", "corrected", "iterated-corrected")
+            ),
+            help="How belief propagation finds pair averages; corrected: closed, replaced where it passes ±1.",
+            applies=(_read("learner.correlations"),),
+        ),
+    ] = "corrected"
+    start: Annotated[
+        str,
+        Option(
+            kind=Choice("a start", ("signs", "random")),
+            help="Where learning starts; signs: the paper's start, which knows the sign of every true coupling.",
+            applies=(_learning,),
+            needs_truth=True,
+        ),
+    ] = "random"
+    starts: Annotated[
+        int,
+        Option(
+            kind=Whole(1),
+            help="Try this many starts on the beginning of the recording, and learn from the likeliest.",
+            applies=(_learning,),
+            since=6,
+        ),
+    ] = 1
+    step: Annotated[
+        str,
+        Option(
+            kind=Choice("a step", ("scaled", "gradient")),
+            help="scaled: the gradient divided by the information, accelerated; gradient: the paper's plain ascent.",
+            applies=(_learning,),
+        ),
+    ] = "scaled"
+    rate: Annotated[
+        float,
+        Option(
+            kind=Real(above=0),
+            help="Change of a coupling per unit of the gradient of the mean log-likelihood.",
+            applies=(_learning, _step("gradient")),
+        ),
+    ] = 0.1
+    momentum: Annotated[
+        float,
+        Option(
+            kind=Real(least=0, below=1),
+            help="Share of the last move that is added to this one.",
+            applies=(_learning, _step("gradient")),
+        ),
+    ] = 0.0
+    tolerance: Annotated[
+        float,
+        Option(
+            kind=Real(above=0),
+            help="A block has settled when its next step is below this, in bond scales.",
+            applies=(_learning, _not_sampled),
+        ),
+    ] = 1e-4
+    hold: Annotated[
+        int,
+        Option(
+            kind=Whole(1),
+            help="Iterations in a row for which a block must have settled before it counts as converged.",
+            applies=(_learning,),
+        ),
+    ] = 3
+    max_iterations: Annotated[
+        int,
+        Option(
+            kind=Whole(1),
+            help="EM iterations after which learning ends unconverged.",
+            applies=(_learning,),
+        ),
+    ] = 300
+    noise: Annotated[
+        float,
+        Option(
+            kind=Real(above=0),
+            help="Monte-Carlo error, as a share of the statistical error, below which a block has settled.",
+            applies=(_learning, _sampled),
+            since=4,
+        ),
+    ] = 0.1
+    prior: Annotated[
+        Literal["none"] | float,
+        Option(
+            kind=WordOrReal(("none",), Real(above=0)),
+            help="Width of a Gaussian prior of every coupling, in bond scales; none: maximum likelihood.",
+            applies=(_learning, _step("scaled")),
+            since=6,
+        ),
+    ] = "none"
+    l1: Annotated[
+        float,
+        Option(
+            kind=Real(least=0),
+            help="Penalty on the size of every coupling, in standard errors; 0: none.",
+            applies=(_learning,),
+            since=5,
+        ),
+    ] = 0.0
+    decimate: Annotated[
+        Literal["none", "known"] | float,
+        Option(
+            kind=WordOrReal(("none", "known"), Real(above=0, most=1)),
+            help="Share of couplings that may differ from zero, forced at every step; known: as many as there are.",
+            applies=(_learning,),
+            since=5,
+        ),
+    ] = "none"
     estep: EStep = EStep()
 
 
 class Score(Section):
-    """What is compared besides: with task infer, averages with exact ones; with task learn, couplings with the truth
-    after those of a bond's size were told from zeros by the known number of bonds, and with their standard errors.
-    """
+    """What is compared besides."""
 
-    exact: Annotated[bool, Flag()] = False
-    pruned: Annotated[bool, Flag()] = False
-    errors: Annotated[bool, Flag()] = False
+    exact: Annotated[bool, Option(kind=Flag(), help="Compare averages with exact ones.", task="infer")] = (
+        False
+    )
+    pruned: Annotated[
+        bool,
+        Option(
+            kind=Flag(),
+            help="Also score couplings pruned by the known number of bonds, the others set to their mean size.",
+            applies=(_learning,),
+            task="learn",
+            since=5,
+        ),
+    ] = False
+    errors: Annotated[
+        bool,
+        Option(
+            kind=Flag(),
+            help="Standard errors of the couplings, and how often their 95% intervals hold the truth.",
+            applies=(_learning,),
+            task="learn",
+            since=5,
+            argument="errors",
+        ),
+    ] = False
 
 
 class Keep(Section):
-    """What is kept of learning besides its row, for the first so many realizations of every point. It changes no
-    result, and a point's id does not hold it.
-    """
+    """Optional artifacts of the first realizations of every point. They change no result and no id."""
 
-    couplings: Annotated[bool, Flag()] = False
-    trace: Annotated[bool, Flag()] = False
-    realizations: Annotated[int, Whole(1)] = 1
+    couplings: Annotated[bool, Option(kind=Flag(), help="Keep true, initial and learned couplings.")] = False
+    trace: Annotated[bool, Option(kind=Flag(), help="Keep one row per EM iteration.")] = False
+    realizations: Annotated[int, Option(kind=Whole(1), help="Of how many realizations per point.")] = 1
 
     @property
     def asks(self) -> bool:
@@ -114,91 +365,182 @@ class Keep(Section):
         return self.couplings or self.trace
 
 
+_BYTES = {
+    **{"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
+    **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
+}
+_TIME = Amount("a time", "seconds", {"s": 1, "m": 60, "h": 3600, "d": 86400}, "15m")
+
+
 class Resources(Section):
-    """What one run asks of the machine: cores, bytes of memory, seconds before it is stopped, and seconds
-    between two checkpoints.
-    """
+    """What one run asks of the machine."""
 
-    cpus: Annotated[int, Whole(1)] = 1
-    memory: Annotated[int | None, Amount("an amount of memory", "bytes", _BYTES, "2GiB", whole=True)] = None
-    timeout: Annotated[float | None, Amount("a time", "seconds", _SECONDS, "15m")] = None
-    checkpoint: Annotated[float | None, Amount("a time", "seconds", _SECONDS, "15m")] = 60.0
+    cpus: Annotated[int, Option(kind=Whole(1), help="Cores per run.")] = 1
+    memory: Annotated[
+        int | None,
+        Option(
+            kind=Amount("an amount of memory", "bytes", _BYTES, "2GiB", whole=True),
+            help="Memory that Ray reserves per run; null: none.",
+        ),
+    ] = None
+    timeout: Annotated[
+        float | None, Option(kind=_TIME, help="Time after which a run counts as failed; null: never.")
+    ] = None
+    checkpoint: Annotated[
+        float | None, Option(kind=_TIME, help="Time between two checkpoints of a long run; null: none.")
+    ] = 60.0
 
 
-#: The sections whose values define a point, in the order of a sweep file.
+#: The sections whose values define a point, in the order of a sweep file ...
 POINT_SECTIONS: Mapping[str, type[Section]] = {
     "model": Model,
     "data": Data,
     "learner": Learner,
     "score": Score,
 }
+#: ... and those that define none.
+OTHER_SECTIONS: Mapping[str, type[Section]] = {"keep": Keep, "resources": Resources}
 
 
-def kind_of(section: type[BaseModel], key: str) -> Kind | None:
-    """Return the kind of a key's values, or None where the key is a section itself (or unknown)."""
+class Leaf(NamedTuple):
+    """An option with its place."""
+
+    key: str
+    """dotted, as in an axis"""
+    option: Option
+    default: Any
+    required: bool
+
+    @property
+    def absent(self) -> Any:
+        """The value that ids leave out."""
+        return self.default if self.option.implied is None else self.option.implied
+
+
+def option_of(section: type[BaseModel], key: str) -> Option | None:
+    """The option of a key, None where the key is a section itself, or unknown."""
     field = section.model_fields.get(key)
-    kinds = [] if field is None else [entry for entry in field.metadata if isinstance(entry, Kind)]
-    return kinds[0] if kinds else None
+    return next((x for x in field.metadata if isinstance(x, Option)), None) if field else None
 
 
-def _leaves(section: type[Section], prefix: str) -> Iterator[tuple[str, Kind, Any]]:
+def leaves_of(section: type[BaseModel], prefix: str = "") -> Iterator[Leaf]:
+    """The options of a section and of the sections inside it."""
     for key, field in section.model_fields.items():
-        kind = kind_of(section, key)
-        if kind is not None:
-            yield f"{prefix}.{key}", kind, None if field.is_required() else field.default
+        option = option_of(section, key)
+        if option is not None:
+            yield Leaf(
+                f"{prefix}{key}", option, None if field.is_required() else field.default, field.is_required()
+            )
         elif isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            yield from _leaves(field.annotation, f"{prefix}.{key}")
+            yield from leaves_of(field.annotation, f"{prefix}{key}.")
 
 
-_TABLE = [row for name, section in POINT_SECTIONS.items() for row in _leaves(section, name)]
-#: Every dotted key that can be an axis, with the kind of its values ...
-LEAVES: Mapping[str, Kind] = {key: kind for key, kind, _ in _TABLE}
-#: ... and its default, None where it has none.
-DEFAULTS: Mapping[str, Any] = {key: default for key, _, default in _TABLE}
-
-#: Keys that sweep files did not have from the beginning. A point's id holds them only where they are not at their
-#: defaults, so that points written down before keep their ids, and their results.
-ADDED_LATER = frozenset(
-    {
-        "learner.estep.precision",
-        "learner.noise",
-        "learner.l1",
-        "learner.decimate",
-        "learner.starts",
-        "learner.prior",
-        "score.pruned",
-        "score.errors",
-    }
-)
-
-#: The task that each score is for.
-SCORES: Mapping[str, str] = {"score.exact": "infer", "score.pruned": "learn", "score.errors": "learn"}
-
-_GRADIENT_ONLY = ("learner.rate", "learner.momentum")
-_LEARNING_ONLY = (
-    *("learner.start", "learner.starts", "learner.step", *_GRADIENT_ONLY),
-    *("learner.tolerance", "learner.hold", "learner.max_iterations", "learner.noise"),
-    *("learner.prior", "learner.l1", "learner.decimate", "score.pruned", "score.errors"),
-)
-_BP_ONLY = ("learner.correlations", "learner.estep.precision")
-_ESTEP = tuple(key for key in LEAVES if key.startswith("learner.estep."))
+#: Every option that can be an axis, by its dotted key.
+LEAVES: Mapping[str, Leaf] = {
+    leaf.key: leaf for name, section in POINT_SECTIONS.items() for leaf in leaves_of(section, f"{name}.")
+}
+#: The keys whose values decide which options have an effect.
+GATE_KEYS: Final = ("learner.estimator", "learner.step")
 
 
-def unused_keys(task: str, estimator: str, step: str) -> Mapping[str, str]:
-    """Return the keys whose values change nothing at a point with these values, each with the reason."""
+def unused_keys(gate: Gate) -> Mapping[str, str]:
+    """The options that have no effect at a point with these values, each with the reason."""
     unused: dict[str, str] = {}
-    if task == "infer":
-        unused |= dict.fromkeys(_LEARNING_ONLY, "task infer learns nothing")
-    elif step == "gradient":
-        unused["learner.prior"] = "only step scaled uses it"
-    else:
-        unused |= dict.fromkeys(_GRADIENT_ONLY, "only step gradient uses it")
-    if estimator in ("auto", "exact", "gibbs"):
-        unused |= dict.fromkeys(_ESTEP, f"estimator {estimator} does not iterate")
-    if estimator == "gibbs":
-        unused["learner.tolerance"] = "estimator gibbs ends by learner.noise"
-    elif estimator != "auto":
-        unused["learner.noise"] = "only estimator gibbs uses it"
-    if estimator != "bp":
-        unused |= dict.fromkeys(_BP_ONLY, "only estimator bp uses it")
+    for key, leaf in LEAVES.items():
+        for condition in leaf.option.applies:
+            why = condition(gate)
+            if why is not None:
+                unused[key] = why
     return unused
+
+
+class Conflict(NamedTuple):
+    """Options that do not go together."""
+
+    key: str
+    """the one to change"""
+    message: str
+    value: Any = None
+    """its value, where the message is about it"""
+
+
+Values = Mapping[str, Any]
+
+
+class Rule(NamedTuple):
+    """What must hold of several options together."""
+
+    keys: tuple[str, ...]
+    """the options it looks at; a value that is mistaken by itself is None"""
+    conflicts: Callable[[Values], Iterator[Conflict]]
+    task: Task | None = "learn"
+    """the task it is for; None: both"""
+
+
+def _sparse(values: Values) -> Iterator[Conflict]:
+    l1, decimate = values["learner.l1"], values["learner.decimate"]
+    penalised, decimated = isinstance(l1, float) and l1 > 0, decimate not in (None, "none")
+    if penalised and decimated:
+        yield Conflict(
+            "learner.decimate", "takes the place of learner.l1; where one is on, let the other be none or 0"
+        )
+    if decimated and values["learner.step"] == "gradient":
+        yield Conflict("learner.decimate", "goes with learner.step: scaled alone, not with gradient")
+    why = _why_sampled(values)
+    for key, on in (("learner.l1", penalised), ("learner.decimate", decimated)):
+        if on and why is not None:
+            yield Conflict(key, f"does not go with estimator gibbs{why}; take bp or exact")
+
+
+def _errors(values: Values) -> Iterator[Conflict]:
+    if values["score.errors"] is not True:
+        return
+    if values["learner.l1"] not in (None, 0) or values["learner.decimate"] not in (None, "none"):
+        yield Conflict(
+            "score.errors",
+            "are those of maximum likelihood; leave out learner.l1 and learner.decimate, or errors",
+        )
+    nv, nh = values["model.visible"], values["model.hidden"]
+    if isinstance(nv, int) and isinstance(nh, int) and n_couplings(nv, nh) > LARGEST_ERROR_MATRIX:
+        yield Conflict(
+            "score.errors",
+            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins has "
+            f"{n_couplings(nv, nh)}; allowed: up to {LARGEST_ERROR_MATRIX}",
+        )
+
+
+def _ascent(values: Values) -> Iterator[Conflict]:
+    why = _why_sampled(values)
+    if why is not None and values["learner.step"] == "gradient":
+        yield Conflict(
+            "learner.step",
+            f"gradient does not go with estimator gibbs{why}; say scaled, or take another estimator",
+        )
+
+
+def _why_sampled(values: Values) -> str | None:
+    estimator = values["learner.estimator"]
+    return None if estimator is None else registry.why_sampled(estimator, values["model.hidden"])
+
+
+def _enumerable(values: Values) -> Iterator[Conflict]:
+    hidden, estimator = values["model.hidden"], values["learner.estimator"]
+    if not isinstance(hidden, int):
+        return
+    asked = []
+    if estimator is not None and estimator != registry.AUTO:
+        asked.append((registry.entry(estimator), f"estimator {estimator}"))
+    if values["score.exact"] is True:
+        asked.append((registry.entry("exact"), "score.exact"))
+    for entry, name in asked:
+        if entry.largest_hidden is not None and hidden > entry.largest_hidden:
+            message = f"too large for {name}, which sums over 2^hidden states; allowed: up to {entry.largest_hidden}"
+            yield Conflict("model.hidden", message, hidden)
+
+
+RULES: Final = (
+    Rule(("learner.estimator", "model.hidden", "learner.step", "learner.l1", "learner.decimate"), _sparse),
+    Rule(("score.errors", "model.visible", "model.hidden", "learner.l1", "learner.decimate"), _errors),
+    Rule(("learner.estimator", "model.hidden", "learner.step"), _ascent),
+    Rule(("learner.estimator", "model.hidden", "score.exact"), _enumerable, task=None),
+)

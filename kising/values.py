@@ -1,7 +1,8 @@
-"""The kinds of value a sweep file holds: what each accepts, what it makes of it, and how it refuses.
+"""The kinds of value that options have: what each accepts, the one form it gives a value, and how it refuses others.
 
-A kind is the metadata of a field (``Annotated[int, Whole(1)]``): pydantic calls it for the sections of a
-file, and the axes call the same ``parse`` for each of their values, so both refuse in the same words.
+Sweep files, axes, `--set`, keyword arguments and command-line flags all call the same ``parse``, so they accept the
+same values and refuse them with the same message. A kind also knows the type of its parquet column and its JSON
+Schema.
 """
 
 from __future__ import annotations
@@ -9,12 +10,9 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from typing import Any, ClassVar
 
 from kising.messages import did_you_mean, listing, nearest, show
 
@@ -22,8 +20,6 @@ Scalar = bool | int | float | str
 
 #: Whole numbers end in columns of 64 bits.
 MAX_WHOLE = 2**63 - 1
-#: The type by which a kind's own refusals are known among pydantic's errors.
-REFUSED = "refused"
 
 
 #: No number that means anything is longer; Python is slow at, or refuses, much longer ones.
@@ -68,6 +64,8 @@ class Kind(ABC):
 
     #: Whether linspace, logspace and range can make values of this kind.
     numeric = False
+    #: The type of its parquet column: string, int, float or bool.
+    column: ClassVar[str] = "string"
 
     @property
     def allowed(self) -> str:
@@ -81,6 +79,14 @@ class Kind(ABC):
     def _accept(self, value: Any) -> Any:
         """Return the value in its one form, or raise RefusedError."""
 
+    @abstractmethod
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the values."""
+
+    def in_column(self, value: Any) -> Any:
+        """Return a parsed value as its parquet column holds it."""
+        return value
+
     def parse(self, value: Any) -> Any:
         """Return the value in its one form; RefusedError, with what is allowed, where it has none."""
         try:
@@ -92,15 +98,6 @@ class Kind(ABC):
         """Return the end of a refusal that offers what was probably meant, if anything."""
         return ""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def validate(value: Any) -> Any:
-            try:
-                return self.parse(value)
-            except RefusedError as refusal:
-                raise PydanticCustomError(REFUSED, "{message}", {"message": str(refusal)}) from None
-
-        return core_schema.no_info_plain_validator_function(validate)
-
 
 @dataclass(frozen=True)
 class Whole(Kind):
@@ -108,9 +105,14 @@ class Whole(Kind):
 
     least: int
     numeric = True
+    column = "int"
 
     def _allowed(self) -> str:
         return f"whole numbers from {self.least}"
+
+    def json_schema(self) -> dict[str, Any]:
+        """A JSON number without a fraction."""
+        return {"type": "integer", "minimum": self.least}
 
     def _accept(self, value: Any) -> int:
         number = _number(value, "a whole number")
@@ -125,16 +127,48 @@ class Whole(Kind):
         return number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Real(Kind):
-    """A finite number for which ``holds`` is true."""
+    """A finite number within bounds: above or at least a lower one, below or at most an upper one."""
 
-    allowed_range: str
-    holds: Callable[[float], bool]
+    above: float | None = None
+    least: float | None = None
+    below: float | None = None
+    most: float | None = None
     numeric = True
+    column = "float"
 
     def _allowed(self) -> str:
-        return self.allowed_range
+        low = f"> {self.above:g}" if self.above is not None else f">= {self.least:g}"
+        high = "" if self.most is None else f", up to {self.most:g}"
+        return f"numbers {low}" + (high if self.below is None else f", below {self.below:g}")
+
+    def in_words(self) -> str:
+        """What is accepted, after "or": ``a number > 0``, ``a number with 0 <= number < 1``."""
+        low = f"{self.above:g} <" if self.above is not None else f"{self.least:g} <="
+        if self.below is None and self.most is None:
+            return f"a number {'>' if self.above is not None else '>='} {low.split()[0]}"
+        high = f"< {self.below:g}" if self.below is not None else f"<= {self.most:g}"
+        return f"a number with {low} number {high}"
+
+    def holds(self, number: float) -> bool:
+        """Whether a number lies within the bounds."""
+        return (
+            (self.above is None or number > self.above)
+            and (self.least is None or number >= self.least)
+            and (self.below is None or number < self.below)
+            and (self.most is None or number <= self.most)
+        )
+
+    def json_schema(self) -> dict[str, Any]:
+        """A JSON number with the same bounds."""
+        bounds = {
+            "exclusiveMinimum": self.above,
+            "minimum": self.least,
+            "exclusiveMaximum": self.below,
+            "maximum": self.most,
+        }
+        return {"type": "number", **{key: bound for key, bound in bounds.items() if bound is not None}}
 
     def _accept(self, value: Any) -> float:
         number = _number(value, "a number")
@@ -159,6 +193,10 @@ class Choice(Kind):
     def _allowed(self) -> str:
         return listing(self.words)
 
+    def json_schema(self) -> dict[str, Any]:
+        """One of the words."""
+        return {"enum": list(self.words)}
+
     def _accept(self, value: Any) -> str:
         if isinstance(value, str) and value in self.words:
             return value
@@ -171,6 +209,12 @@ class Choice(Kind):
 @dataclass(frozen=True)
 class Flag(Kind):
     """True or false."""
+
+    column = "bool"
+
+    def json_schema(self) -> dict[str, Any]:
+        """A JSON boolean."""
+        return {"type": "boolean"}
 
     def _allowed(self) -> str:
         return "true, false"
@@ -190,22 +234,29 @@ class Flag(Kind):
 
 @dataclass(frozen=True)
 class WordOrReal(Kind):
-    """One of a few words, or a finite number for which ``holds`` is true."""
+    """One of a few words, or a finite number within bounds. The first word is what None means in Python."""
 
     words: tuple[str, ...]
-    allowed_range: str
-    holds: Callable[[float], bool]
+    real: Real
     numeric = True
 
     def _allowed(self) -> str:
-        return f"{listing(self.words)}, or {self.allowed_range}"
+        return f"{listing(self.words)}, or {self.real.in_words()}"
+
+    def json_schema(self) -> dict[str, Any]:
+        """One of the words, or a number."""
+        return {"anyOf": [{"enum": list(self.words)}, self.real.json_schema()]}
+
+    def in_column(self, value: Any) -> Any:
+        """A column has one type: numbers are written as text, in their shortest exact form."""
+        return repr(value) if isinstance(value, float) else value
 
     def _accept(self, value: Any) -> str | float:
         if isinstance(value, str):
             if value in self.words:
                 return value
             raise RefusedError(f"{show(value)} is neither the word {' or '.join(self.words)} nor a number")
-        return Real(self.allowed, self.holds)._accept(value)
+        return self.real._accept(value)
 
     def _meant(self, value: Any) -> str:
         return did_you_mean(nearest(value, self.words)) if isinstance(value, str) else ""
@@ -214,6 +265,10 @@ class WordOrReal(Kind):
 @dataclass(frozen=True)
 class Text(Kind):
     """Any text."""
+
+    def json_schema(self) -> dict[str, Any]:
+        """A JSON string."""
+        return {"type": "string"}
 
     def _allowed(self) -> str:
         return "text"
@@ -228,11 +283,18 @@ class Text(Kind):
         return value
 
 
+_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
+
+
 @dataclass(frozen=True)
 class Name(Kind):
     """The name of a sweep, which becomes the name of a directory."""
 
     longest: int = 100
+
+    def json_schema(self) -> dict[str, Any]:
+        """A JSON string of the allowed characters."""
+        return {"type": "string", "pattern": f"^{_NAME}$", "maxLength": self.longest}
 
     def _allowed(self) -> str:
         return (
@@ -245,7 +307,7 @@ class Name(Kind):
             raise RefusedError(f"{show(value)} is not a name" + _quoting(value))
         if len(value) > self.longest:
             raise RefusedError(f"{show(value)} is a name of {len(value)} characters")
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
+        if not re.fullmatch(_NAME, value):
             raise RefusedError(f"{show(value)} is not a name")
         return value
 
@@ -264,6 +326,12 @@ class Amount(Kind):
     units: Mapping[str, int]
     example: str
     whole: bool = False
+
+    def json_schema(self) -> dict[str, Any]:
+        """A number of base units, text with a unit, or null."""
+        pattern = rf"^\s*[0-9._eE+-]+\s*({'|'.join(self.units)})\s*$"
+        number = {"type": "number", "exclusiveMinimum": 0}
+        return {"anyOf": [number, {"type": "string", "pattern": pattern}, {"type": "null"}]}
 
     def _allowed(self) -> str:
         units = listing(self.units)

@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kising.estimators.chunks import Block, Estimate, cut
+from kising.estimators.averaging import each_chunk
+from kising.estimators.chunks import Chunk, Estimate, cut
+from kising.estimators.estep import EStep
 from kising.estimators.gibbs.chains import Errors
-from kising.estimators.inference import EStep, each_block
 from kising.estimators.totals import add_up
 from kising.model import Array, Couplings, Recording, as_couplings
+from kising.options import Learner
 
 
 class Assessment(NamedTuple):
@@ -38,24 +40,23 @@ def assess(
     """Average over hidden spins at the couplings given, and score that against the hidden states that were."""
     couplings = as_couplings(couplings)
     visible, hidden = recording
-    estep = estep.resolved(hidden.shape[1])
     n_slices = len(visible) - 2
     sums = np.zeros(7)
 
-    def tally(block: Block, estimate: Estimate, _: Errors | None) -> tuple[Array, Estimate]:
+    def tally(chunk: Chunk, estimate: Estimate, _: Errors | None) -> tuple[Array, Estimate]:
         counts = [
             np.sum(estimate.converged),
             np.sum(estimate.corrected),
-            np.sum(add_up(block, estimate).log_likelihood),
+            np.sum(add_up(chunk, estimate).log_likelihood),
         ]
         return np.array(counts, dtype=np.float64), estimate
 
-    ours = each_block(couplings, visible, estep, tally, keep_pairs=against_exact, threads=threads)
+    ours = each_chunk(couplings, visible, estep, tally, keep_pairs=against_exact, threads=threads)
     judge: Iterator[Any] = repeat(None)
     if against_exact:
-        exact_estep = EStep(estimator="exact").resolved(hidden.shape[1])
-        judge = each_block(
-            couplings, visible, exact_estep, lambda block, e, _: e, keep_pairs=True, threads=threads
+        exact_estep = EStep.of(Learner(estimator="exact"), hidden.shape[1])
+        judge = each_chunk(
+            couplings, visible, exact_estep, lambda chunk, e, _: e, keep_pairs=True, threads=threads
         )
     for part, (counts, estimate), truth in zip(cut(n_slices), ours, judge, strict=False):
         sums[:3] += counts

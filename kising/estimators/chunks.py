@@ -1,11 +1,11 @@
-"""What an estimator is given and what it fills in: the fields of a block of slices, and their moments.
+"""What an estimator is given and what it fills in: the fields of a chunk of slices, and their moments.
 
 A slice is (s⁻, s, s⁺) = (s(t-1), s(t), s(t+1)). Every estimator sees of it only
 
     θ_i = Σ_j J_ij s_j          the field of the visible spins on s⁺
     g_a = Σ_i K_ia s_i⁺ + b_a,  b_a = Σ_j L_aj s_j⁻
 
-Blocks are cut by the shape of the network alone, never by threads, so that sums over slices are always taken
+Chunks are cut by the shape of the network alone, never by threads, so that sums over slices are always taken
 in one order.
 """
 
@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from kising.model import Array, Couplings, Spins
 
-BLOCK_SLICES = 4096
+CHUNK_SLICES = 4096
 
 
-class Block(NamedTuple):
+class Chunk(NamedTuple):
     """The fields of a run of consecutive slices."""
 
     before: Array
@@ -37,7 +37,7 @@ class Block(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The moments of a block's slices, written by an estimator."""
+    """The moments of a chunk's slices, written by an estimator."""
 
     m: Array
     """⟨tanh f_i⟩, (B, Nv)"""
@@ -69,21 +69,21 @@ class Estimate(NamedTuple):
 
 
 def cut(n_slices: int) -> list[slice]:
-    """The blocks of a recording, as ranges of slice numbers."""
-    return [slice(k, min(k + BLOCK_SLICES, n_slices)) for k in range(0, n_slices, BLOCK_SLICES)]
+    """The chunks of a recording, as ranges of slice numbers."""
+    return [slice(k, min(k + CHUNK_SLICES, n_slices)) for k in range(0, n_slices, CHUNK_SLICES)]
 
 
-def fields(couplings: Couplings, visible: Spins, part: slice) -> Block:
-    """The block of slices `part`: slice k has s⁻ = visible[k], s = visible[k+1], s⁺ = visible[k+2]."""
+def fields(couplings: Couplings, visible: Spins, part: slice) -> Chunk:
+    """The chunk of slices `part`: slice k has s⁻ = visible[k], s = visible[k+1], s⁺ = visible[k+2]."""
     J, K, L = couplings
     spins = visible[part.start : part.stop + 2].astype(np.float64)
     before, now, after = spins[:-2], spins[1:-1], spins[2:]
     b = before @ L.T
-    return Block(before, now, after, theta=now @ J.T, b=b, g=after @ K + b)
+    return Chunk(before, now, after, theta=now @ J.T, b=b, g=after @ K + b)
 
 
 def empty_estimate(n_slices: int, nv: int, nh: int, *, keep_pairs: bool) -> Estimate:
-    """Room for the moments of a block."""
+    """Room for the moments of a chunk."""
     return Estimate(
         m=np.empty((n_slices, nv)),
         mu=np.empty((n_slices, nh)),

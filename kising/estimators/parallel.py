@@ -1,4 +1,4 @@
-"""Blocks of a recording on several threads, with results that do not depend on how many."""
+"""Chunks of a recording on several threads, with results that do not depend on how many."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ Out = TypeVar("Out")
 
 
 def in_order(work: Callable[[slice], Out], n_slices: int, threads: int) -> Iterator[Out]:
-    """The results of all blocks of a recording, in their order."""
+    """The results of all chunks of a recording, in their order."""
     parts = cut(n_slices)
     with one_blas_thread():
         if threads == 1 or len(parts) == 1:

@@ -11,7 +11,7 @@ They are the stationary points of the free energy of one σ and n → -1 replica
     (1-m_i²)(1-μ_b²)
 
 so that the gradient with this ⟨τσ⟩ is that of the TAP log-likelihood. Naive mean field is the same without
-the K² terms and without the connected part: `order` 1 where TAP has 2. A slice that does not settle counts as
+the K² terms and without the connected part: an expansion to first order. A slice that does not settle counts as
 not converged, and its last values are used, as in `bp`.
 """
 
@@ -19,8 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.estimators.chunks import Block, Estimate
-from kising.estimators.numerics import damping_at, sum_lanes
+from kising.estimators.chunks import Chunk, Estimate
+from kising.estimators.damping import damping_at
+from kising.estimators.estep import EStep
+from kising.estimators.totals import sum_lanes
 from kising.kernels.jit import inlined, kernel
 from kising.kernels.vectors import (
     Vector,
@@ -78,36 +80,29 @@ def new_tile(nv: int, nh: int) -> Tile:
     return Tile(numbers, *starts)
 
 
-def estimate(
-    couplings: Couplings,
-    block: Block,
-    out: Estimate,
-    *,
-    tolerance: float,
-    damping: float,
-    max_iterations: int,
-) -> None:
-    """Fill `out` with the TAP averages of the block's slices."""
-    estimate_to_order(
-        2, couplings, block, out, tolerance=tolerance, damping=damping, max_iterations=max_iterations
-    )
+def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep, first: int) -> None:
+    """Fill `out` with the TAP averages of the chunk's slices."""
+    _estimate(couplings, couplings.K, chunk, out, estep)
 
 
-def estimate_to_order(
-    order: int,
-    couplings: Couplings,
-    block: Block,
-    out: Estimate,
-    *,
-    tolerance: float,
-    damping: float,
-    max_iterations: int,
+def estimate_mean_field(
+    couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep, first: int
 ) -> None:
-    """Fill `out` by the expansion to `order` 1 (naive mean field) or 2 (TAP)."""
-    K = couplings.K
-    second = K if order == 2 else np.zeros_like(K)
+    """Fill `out` with the averages of naive mean field."""
+    _estimate(couplings, np.zeros_like(couplings.K), chunk, out, estep)
+
+
+def _estimate(couplings: Couplings, second: Array, chunk: Chunk, out: Estimate, estep: EStep) -> None:
     _iterate_slices(
-        block.theta, block.g, K, second, tolerance, damping, max_iterations, new_tile(*K.shape), out
+        chunk.theta,
+        chunk.g,
+        couplings.K,
+        second,
+        estep.tolerance,
+        estep.damping,
+        estep.max_iterations,
+        new_tile(*couplings.K.shape),
+        out,
     )
 
 

@@ -1,16 +1,16 @@
-"""Sums over the slices of a block, in one pass over its moments."""
+"""Sums over the slices of a chunk, in one pass over its moments."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from kising.estimators.chunks import Block, Estimate
+from kising.estimators.chunks import Chunk, Estimate
 from kising.kernels.jit import kernel
 from kising.model import Array
 
 
 class Totals(NamedTuple):
-    """What a gradient and a trace need of a block besides pair averages."""
+    """What a gradient and a trace need of a chunk besides pair averages."""
 
     surprise: Array
     """s⁺ - m, (B, Nv)"""
@@ -30,14 +30,14 @@ class Totals(NamedTuple):
     """Σ_t tanh² b_a, (Nh,)"""
 
 
-def add_up(block: Block, estimate: Estimate) -> Totals:
-    """The totals of a block."""
+def add_up(chunk: Chunk, estimate: Estimate) -> Totals:
+    """The totals of a chunk."""
     (n, nv), nh = estimate.m.shape, estimate.mu.shape[1]
     totals = Totals(
         np.empty((n, nv)), np.empty((n, nh)), np.empty(n), *(np.zeros(k) for k in (nv, nv, nh, nh, nh))
     )
-    _visible(block.after, block.theta, estimate.m, *totals[:1], *totals[2:5])
-    _hidden(block.b, estimate.mu, estimate.log_z, totals.hidden_surprise, totals.log_likelihood, *totals[5:])
+    _visible(chunk.after, chunk.theta, estimate.m, *totals[:1], *totals[2:5])
+    _hidden(chunk.b, estimate.mu, estimate.log_z, totals.hidden_surprise, totals.log_likelihood, *totals[5:])
     return totals
 
 
@@ -89,3 +89,16 @@ def _hidden(
             square_mu[a] += mu[t, a] * mu[t, a]
             square_expected[a] += expected * expected
         log_likelihood[t] = value
+
+
+@kernel
+def sum_lanes(rows: Array, pair_abs: int, pair_sum: int, out: Estimate) -> None:
+    """Add to the sums of `out` what every lane has gathered in row `pair_abs` and in the rows from `pair_sum` on,
+    of which i Nh + b is that of ⟨τ_i σ_b⟩; in the order of the lanes.
+    """
+    nv, nh = out.pair_sum.shape
+    for lane in range(rows.shape[1]):
+        out.pair_abs[0] += rows[pair_abs, lane]
+        for i in range(nv):
+            for b in range(nh):
+                out.pair_sum[i, b] += rows[pair_sum + i * nh + b, lane]

@@ -26,7 +26,7 @@ from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from kising.errors import InputError
-from kising.estimators.chunks import Block, empty_estimate, fields
+from kising.estimators.chunks import Chunk, empty_estimate, fields
 from kising.estimators.gibbs.chains import first_chains, sweep
 from kising.estimators.parallel import one_blas_thread
 from kising.kernels.counter import key_of
@@ -41,9 +41,9 @@ SAMPLES = 32
 # Sweeps before the first sample, and from one to the next: what samples share makes their covariance too small.
 SETTLING = 20
 SPACING = 2
-# Numbers of the arrays of a block, which decides how many slices it has; with large networks as many as half the
-# matrix, which every block passes over.
-LEAST_BLOCK_NUMBERS = 4_000_000
+# Numbers of the arrays of a chunk, which decides how many slices it has; with large networks as many as half the
+# matrix, which every chunk passes over.
+LEAST_CHUNK_NUMBERS = 4_000_000
 # Directions in which less than this share of the complete-data information is left are not determined by the
 # recording, and neither is a coupling with more than a tenth of itself in such directions.
 LEAST_SHARE = 1e-3
@@ -51,7 +51,7 @@ MOST_UNDETERMINED = 0.1
 
 
 class _Samples(NamedTuple):
-    """Hidden states of a block's slices."""
+    """Hidden states of a chunk's slices."""
 
     sigma: Array
     """(n, B, Nh)"""
@@ -92,15 +92,15 @@ def information(
     size = nv * nv + 2 * nv * nh
     complete, missing = np.zeros((size, size)), np.zeros((size, size))
     key = key_of(seed)
-    numbers = max(LEAST_BLOCK_NUMBERS, size * size // 2)
+    numbers = max(LEAST_CHUNK_NUMBERS, size * size // 2)
     length = max(1, numbers // (samples * nv * (nh + 1) + nv * nv * (nh + 1)))
     with one_blas_thread():
         for start in range(0, n_slices, length):
             part = slice(start, min(start + length, n_slices))
-            block = fields(couplings, visible, part)
-            drawn = _draw(couplings, block, samples, first=start, key=key)
-            _add_complete(complete, block, drawn)
-            _add_missing(missing, block, drawn)
+            chunk = fields(couplings, visible, part)
+            drawn = _draw(couplings, chunk, samples, first=start, key=key)
+            _add_complete(complete, chunk, drawn)
+            _add_missing(missing, chunk, drawn)
     return complete / n_slices, missing / n_slices
 
 
@@ -114,20 +114,20 @@ def check_size(nv: int, nh: int) -> None:
         )
 
 
-def _draw(couplings: Couplings, block: Block, samples: int, *, first: int, key: np.uint64) -> _Samples:
+def _draw(couplings: Couplings, chunk: Chunk, samples: int, *, first: int, key: np.uint64) -> _Samples:
     nv, nh = couplings.K.shape
-    n = len(block.g)
+    n = len(chunk.g)
     chains = first_chains(n, nh, key, first=first)
     out = empty_estimate(n, nv, nh, keep_pairs=False)
     sigma = np.empty((samples, n, nh))
     for k in range(SETTLING + SPACING * samples):
-        sweep(couplings, block, chains, out, first=first, key=key, iteration=k)
+        sweep(couplings, chunk, chains, out, first=first, key=key, iteration=k)
         if k >= SETTLING and (k - SETTLING) % SPACING == 0:
             sigma[(k - SETTLING) // SPACING] = chains
-    return _Samples(sigma, np.tanh(block.theta + sigma @ couplings.K.T))
+    return _Samples(sigma, np.tanh(chunk.theta + sigma @ couplings.K.T))
 
 
-def _add_complete(total: Array, block: Block, drawn: _Samples) -> None:
+def _add_complete(total: Array, chunk: Chunk, drawn: _Samples) -> None:
     """⟨B⟩, summed over slices: one square a row of (J, K), one a row of L."""
     sigma, m = drawn
     samples, _, nh = sigma.shape
@@ -139,17 +139,17 @@ def _add_complete(total: Array, block: Block, drawn: _Samples) -> None:
     flat = sigma.reshape(-1, nh)
     for i in range(nv):
         here, there = J[i], K[i]
-        total[here, here] += block.now.T @ (alone[:, i, None] * block.now)
-        mixed = block.now.T @ with_one[:, i]
+        total[here, here] += chunk.now.T @ (alone[:, i, None] * chunk.now)
+        mixed = chunk.now.T @ with_one[:, i]
         total[here, there] += mixed
         total[there, here] += mixed.T
         total[there, there] += flat.T @ (freedom[:, :, i].reshape(-1, 1) * flat) / samples
-    expected = np.tanh(block.b)
+    expected = np.tanh(chunk.b)
     for a in range(nh):
-        total[L[a], L[a]] += block.before.T @ ((1.0 - expected[:, a, None] ** 2) * block.before)
+        total[L[a], L[a]] += chunk.before.T @ ((1.0 - expected[:, a, None] ** 2) * chunk.before)
 
 
-def _add_missing(total: Array, block: Block, drawn: _Samples) -> None:
+def _add_missing(total: Array, chunk: Chunk, drawn: _Samples) -> None:
     """The covariance of the score given the visible spins, summed over slices."""
     sigma, m = drawn
     samples, n, nh = sigma.shape
@@ -158,10 +158,10 @@ def _add_missing(total: Array, block: Block, drawn: _Samples) -> None:
     allK = slice(nv * nv, nv * nv + nv * nh)
     # What varies of the score of J_ij, K_ia and L_aj: -tanh f_i, (s_i⁺ - tanh f_i) σ_a and σ_a.
     r = _varying(-m)
-    rs = _varying(((block.after - m)[:, :, :, None] * sigma[:, :, None, :]).reshape(samples, n, nv * nh))
+    rs = _varying(((chunk.after - m)[:, :, :, None] * sigma[:, :, None, :]).reshape(samples, n, nv * nh))
     s = _varying(sigma)
     r_r, r_rs, r_s, rs_s, s_s = (_covariance(x, y) for x, y in ((r, r), (r, rs), (r, s), (rs, s), (s, s)))
-    now, before = block.now, block.before
+    now, before = chunk.now, chunk.before
     for i in range(nv):
         to_J = now.T @ (r_r[:, i, i:, None] * now[:, None, :]).reshape(n, -1)
         to_K = now.T @ r_rs[:, i]

@@ -107,11 +107,11 @@ def metric_of(anchor: Anchor, visible: Spins) -> Metric:
     """The metric; a function of the anchor and the recording alone."""
     sigma = anchor.chains.astype(np.float64)
     with one_blas_thread():
-        block = fields(anchor.couplings, visible, slice(0, len(sigma)))
-        m = np.tanh(block.theta + sigma @ anchor.couplings.K.T)
-        x = np.hstack([block.now, sigma])
+        chunk = fields(anchor.couplings, visible, slice(0, len(sigma)))
+        m = np.tanh(chunk.theta + sigma @ anchor.couplings.K.T)
+        x = np.hstack([chunk.now, sigma])
         JK, weight_JK = _inverses(x, 1.0 - m**2, anchor)
-        L, weight_L = _inverses(block.before, 1.0 - np.tanh(block.b) ** 2, anchor)
+        L, weight_L = _inverses(chunk.before, 1.0 - np.tanh(chunk.b) ** 2, anchor)
     return Metric(JK, L, weight_JK, weight_L)
 
 

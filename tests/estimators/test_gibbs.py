@@ -7,7 +7,7 @@ import pytest
 from support.brute_force import small_network
 
 from kising import draw_couplings, gradient, infer, simulate
-from kising.estimators.chunks import BLOCK_SLICES, empty_estimate, fields
+from kising.estimators.chunks import CHUNK_SLICES, empty_estimate, fields
 from kising.estimators.gibbs.chains import first_chains, sweep
 from kising.estimators.gibbs.importance import log_z
 from kising.estimators.inference import sampled_gradient
@@ -69,7 +69,7 @@ def test_the_law_of_a_chain_is_the_posterior() -> None:
 
 def test_chains_depend_neither_on_threads_nor_on_blocks() -> None:
     couplings = draw_couplings(6, 5, seed=1)
-    visible = simulate(couplings, BLOCK_SLICES + 300, seed=2).visible
+    visible = simulate(couplings, CHUNK_SLICES + 300, seed=2).visible
     key = key_of(3)
     n = len(visible) - 2
     chains = first_chains(n, 5, key)

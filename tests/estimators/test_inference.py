@@ -13,7 +13,7 @@ from support.brute_force import small_network
 
 from kising import Couplings, draw_couplings, gradient, infer, simulate
 from kising.estimators.assessment import assess
-from kising.estimators.chunks import BLOCK_SLICES
+from kising.estimators.chunks import CHUNK_SLICES
 from kising.estimators.inference import CORRELATIONS, ESTIMATORS, EStep
 
 WAYS = [(e, c) for e in ESTIMATORS for c in (CORRELATIONS if e == "bp" else ("closed",))]
@@ -24,7 +24,7 @@ SAMPLES = {"sweeps": 8, "seed": 1}
 
 @pytest.mark.parametrize(("estimator", "correlations"), WAYS)
 def test_shapes_and_gradient_equals_sums_of_moments(estimator: str, correlations: str) -> None:
-    length = 2 * BLOCK_SLICES + 100
+    length = 2 * CHUNK_SLICES + 100
     couplings, recording = small_network(5, visible=5, hidden=3, length=length)
     how = {"estimator": estimator, "correlations": correlations, **SAMPLES}
     moments = infer(couplings, recording, **how)
@@ -48,7 +48,7 @@ def test_shapes_and_gradient_equals_sums_of_moments(estimator: str, correlations
 
 @pytest.mark.parametrize(("estimator", "correlations"), WAYS)
 def test_threads_do_not_enter_the_result(estimator: str, correlations: str) -> None:
-    couplings, recording = small_network(5, visible=30, hidden=3, length=5 * BLOCK_SLICES)
+    couplings, recording = small_network(5, visible=30, hidden=3, length=5 * CHUNK_SLICES)
     one, three = (
         gradient(couplings, recording, estimator=estimator, correlations=correlations, threads=n, **SAMPLES)
         for n in (1, 3)
@@ -58,13 +58,13 @@ def test_threads_do_not_enter_the_result(estimator: str, correlations: str) -> N
 
 @pytest.mark.parametrize("estimator", ["bp", "exact"])
 def test_memory_of_a_gradient_does_not_grow_with_the_recording(estimator: str) -> None:
-    couplings, recording = small_network(5, visible=20, hidden=3, length=6 * BLOCK_SLICES)
+    couplings, recording = small_network(5, visible=20, hidden=3, length=6 * CHUNK_SLICES)
     gradient(couplings, recording[:10], estimator=estimator)
     peaks = []
     for blocks in (2, 6):
         tracemalloc.start()
         try:
-            gradient(couplings, recording[: blocks * BLOCK_SLICES], estimator=estimator)
+            gradient(couplings, recording[: blocks * CHUNK_SLICES], estimator=estimator)
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
@@ -126,7 +126,7 @@ def test_symmetries_of_the_likelihood(estimator: str, correlations: str, seed: i
 @pytest.mark.parametrize("estimator", ["bp", "exact"])
 def test_assessment_is_made_of_the_moments(estimator: str) -> None:
     couplings = draw_couplings(10, 3, seed=1)
-    recording = simulate(couplings, BLOCK_SLICES + 50, seed=2)
+    recording = simulate(couplings, CHUNK_SLICES + 50, seed=2)
     moments = infer(couplings, recording.visible, estimator=estimator)
     exact = infer(couplings, recording.visible, estimator="exact")
     found = assess(couplings, recording, EStep(estimator=estimator), against_exact=True)

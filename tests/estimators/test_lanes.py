@@ -10,7 +10,7 @@ from support.brute_force import small_network
 
 from kising import draw_couplings, gradient, infer, simulate
 from kising.estimators.bp import propagation as bp
-from kising.estimators.chunks import Block, Estimate, empty_estimate, fields
+from kising.estimators.chunks import Chunk, Estimate, empty_estimate, fields
 from kising.kernels.vectors import width_of
 from kising.model import Couplings
 
@@ -24,11 +24,11 @@ def one_at_a_time(couplings: Couplings, visible: np.ndarray, **how) -> tuple:
         return infer(couplings, visible, **how)
 
 
-def estimate(couplings: Couplings, block: Block) -> Estimate:
-    out = empty_estimate(len(block.g), *couplings.K.shape, keep_pairs=True)
+def estimate(couplings: Couplings, chunk: Chunk) -> Estimate:
+    out = empty_estimate(len(chunk.g), *couplings.K.shape, keep_pairs=True)
     bp.estimate(
         couplings,
-        block,
+        chunk,
         out,
         correlations="closed",
         tolerance=1e-9,
@@ -64,11 +64,11 @@ def test_a_slice_does_not_depend_on_its_neighbours() -> None:
     """Its numbers are the same bits in any order of slices, in any company, and alone."""
     couplings = draw_couplings(12, 4, seed=1)
     visible = simulate(couplings, 3 * LANES + 9, seed=2).visible
-    block = fields(couplings, visible, slice(0, len(visible) - 2))
-    whole = estimate(couplings, block)
-    order = np.random.default_rng(3).permutation(len(block.g))
+    chunk = fields(couplings, visible, slice(0, len(visible) - 2))
+    whole = estimate(couplings, chunk)
+    order = np.random.default_rng(3).permutation(len(chunk.g))
     for chosen in (order, order[:7], order[:1]):
-        part = estimate(couplings, Block(*(x[chosen] for x in block)))
+        part = estimate(couplings, Chunk(*(x[chosen] for x in chunk)))
         for name in ("m", "mu", "pair", "log_z", "converged", "iterations", "corrected"):
             np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[chosen])
 

@@ -1,4 +1,4 @@
-"""Pair averages ⟨τ_i σ_b⟩ from the messages of belief propagation, four ways (maths.md, "Pair correlations").
+"""Pair averages ⟨τ_i σ_b⟩ from the messages of belief propagation, by four rules (maths.md, "Pair correlations").
 
 `pair`       the Bethe pair belief of one bond: always within [-1, 1]
 `closed`     linear response at the fixed point, by one Nh × Nh solve
@@ -12,7 +12,7 @@ digits in saturated slices.
 
 import numpy as np
 
-from kising.estimators.numerics import damping_at
+from kising.estimators.damping import damping_at
 from kising.kernels.jit import kernel
 from kising.model import Array
 
@@ -33,16 +33,16 @@ LARGEST_RESPONSE = 1e8
 
 
 @kernel
-def workspace(nv: int, nh: int, way: int) -> Workspace:
+def workspace(nv: int, nh: int, rule: int) -> Workspace:
     """Scratch arrays for one slice at a time."""
-    nb = nh if way == ITERATED else 1
+    nb = nh if rule == ITERATED else 1
     edges, responses = (nv, nh), (nv, nh, nb)
     return np.empty(edges), np.empty(edges), np.empty((nh, nh)), np.empty(responses), np.empty(responses)
 
 
 @kernel
 def pair_averages(
-    way: int,
+    rule: int,
     K: Array,
     kappa: Array,
     w: Array,
@@ -59,10 +59,10 @@ def pair_averages(
     nv, nh = K.shape
     alpha, beta, square, response, cavity = space
     settled = True
-    if way == CLOSED:
+    if rule == CLOSED:
         if not _closed(kappa, w, v, W, V, alpha, square, beta[0], pair):
-            way = PAIR
-    elif way == ITERATED:
+            rule = PAIR
+    elif rule == ITERATED:
         for i in range(nv):
             for a in range(nh):
                 alpha[i, a] = _slope(K[i, a], w[i, a])
@@ -70,7 +70,7 @@ def pair_averages(
         settled = _iterated(
             alpha, beta, w, v, W, V, tolerance, damping, max_iterations, square, response, cavity, pair
         )
-    if way == PAIR:
+    if rule == PAIR:
         for i in range(nv):
             for a in range(nh):
                 equal = 1.0 + w[i, a] * v[i, a]
@@ -217,7 +217,7 @@ def _iterated(
     """Susceptibility propagation: v^i_ab in `response`, g^a_jb in `cavity`, iterated from g = 0; O(Nv Nh²) an
     iteration.
 
-    alpha_ja = t_ja/(1-(t_ja m_j^a)²) and beta_ja = t_ja/(1-(t_ja μ_a^j)²) do not change on the way.
+    alpha_ja = t_ja/(1-(t_ja m_j^a)²) and beta_ja = t_ja/(1-(t_ja μ_a^j)²) do not change during the iteration.
     """
     nv, nh = alpha.shape
     response[:] = 0.0

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.estimators.bp.edges import Indices
-from kising.estimators.numerics import damping_at
+from kising.estimators.damping import damping_at
 from kising.kernels.jit import inlined, kernel
 from kising.kernels.vectors import Vector, exp, fma, fms, fnma, load, sections, store, width_of
 from kising.model import Array

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.estimators.bp import correlations as corr
-from kising.estimators.chunks import Block, Estimate
-from kising.estimators.numerics import clip, damping_at
+from kising.estimators.chunks import Chunk, Estimate
+from kising.estimators.damping import damping_at
+from kising.estimators.estep import EStep
 from kising.kernels.jit import kernel
 from kising.model import Array, Couplings
 
@@ -33,27 +34,26 @@ PLUS, MINUS = 0, 1
 
 
 def estimate(
-    couplings: Couplings,
-    block: Block,
-    out: Estimate,
-    *,
-    way: int,
-    correct: bool,
-    tolerance: float,
-    damping: float,
-    max_iterations: int,
+    couplings: Couplings, chunk: Chunk, out: Estimate, *, rule: int, correct: bool, estep: EStep
 ) -> None:
-    """Fill `out` with the BP averages of the block's slices; a negative `damping` is the adaptive one."""
+    """Fill `out` with the BP averages of the chunk's slices."""
     K = np.clip(couplings.K, -LARGEST_COUPLING, LARGEST_COUPLING)
     # g is computed anew where K was clipped: field and messages must speak of the same network.
-    g = block.g if np.array_equal(K, couplings.K) else block.after @ K + block.b
+    g = chunk.g if np.array_equal(K, couplings.K) else chunk.after @ K + chunk.b
     size = 2.0 * np.abs(K)
     tame = bool(max(size.sum(axis=0).max(), size.sum(axis=1).max()) < SAFE_EXPONENT)
     _propagate_slices(
-        block.theta, g, K, np.exp(-2.0 * K), tame, way, correct, tolerance, damping, max_iterations,
+        chunk.theta, g, K, np.exp(-2.0 * K), tame, rule, correct,
+        estep.tolerance, estep.damping, estep.max_iterations,
         out.m, out.mu, out.pair, out.pair_sum, out.pair_abs, out.log_z,
         out.converged, out.iterations, out.corrected,
     )  # fmt: skip
+
+
+@kernel
+def clip(x: float, bound: float) -> float:
+    """The value of [-bound, bound] nearest to x."""
+    return min(max(x, -bound), bound)
 
 
 @kernel
@@ -63,7 +63,7 @@ def _propagate_slices(
     K: Array,
     kappa: Array,
     tame: bool,
-    way: int,
+    rule: int,
     correct: bool,
     tolerance: float,
     damping: float,
@@ -89,7 +89,7 @@ def _propagate_slices(
     W = np.empty(nv)
     V = np.empty(nh)
     scratch = np.empty((4, nh))
-    space = corr.workspace(nv, nh, way)
+    space = corr.workspace(nv, nh, rule)
     for t in range(n_slices):
         slot = t if pair.shape[0] > 1 else 0
         safe = tame
@@ -123,7 +123,7 @@ def _propagate_slices(
             mu[t, a] = corr.tanh_of(V[a])
         log_z[t] = _bethe(theta[t], g[t], K, kappa, w, v, tame, scratch)
         fine = corr.pair_averages(
-            way, K, kappa, w, v, W, V, tolerance, damping, max_iterations, space, pair[slot]
+            rule, K, kappa, w, v, W, V, tolerance, damping, max_iterations, space, pair[slot]
         )  # fmt: skip
         if correct:
             corrected[t] = corr.replace_impossible(m[t], mu[t], pair[slot])

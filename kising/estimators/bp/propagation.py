@@ -42,8 +42,9 @@ from kising.estimators.bp.response import (
     new_response,
     susceptibility,
 )
-from kising.estimators.chunks import Block, Estimate, empty_estimate
-from kising.estimators.numerics import sum_lanes
+from kising.estimators.chunks import Chunk, Estimate, empty_estimate
+from kising.estimators.estep import EStep
+from kising.estimators.totals import sum_lanes
 from kising.kernels.jit import kernel
 from kising.kernels.vectors import load, magnitude, store, where_above
 from kising.model import Array, Couplings
@@ -55,54 +56,39 @@ STRONGEST_LANE_COUPLING = 3.0
 LARGEST_EXPONENT = {"float64": 600.0, "float32": 80.0}
 
 
-def estimate(
-    couplings: Couplings,
-    block: Block,
-    out: Estimate,
-    *,
-    correlations: str,
-    tolerance: float,
-    damping: float,
-    max_iterations: int,
-    precision: str,
-) -> None:
-    """Fill `out` with the BP averages of the block's slices; a negative `damping` is the adaptive one.
+def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep, first: int) -> None:
+    """Fill `out` with the BP averages of the chunk's slices.
 
-    Slices that leave the range of float32 are taken in float64, and those that leave its range one at a time.
+    Slices that overflow float32 are recomputed in float64, and those that overflow float64 one at a time.
     """
-    way, correct = corr.CODES[correlations]
+    _estimate(couplings, chunk, out, estep, estep.options.estep.precision)
+
+
+def _estimate(couplings: Couplings, chunk: Chunk, out: Estimate, estep: EStep, precision: str) -> None:
+    rule, correct = corr.CODES[estep.options.correlations]
     largest = _largest_exponent(couplings)
     K = couplings.K
     nv, nh = K.shape
     strong = np.abs(K).max() > STRONGEST_LANE_COUPLING or largest > LARGEST_EXPONENT["float64"]
-    if way == corr.ITERATED or strong:
-        odds.estimate(
-            couplings, block, out, way=way, correct=correct,
-            tolerance=tolerance, damping=damping, max_iterations=max_iterations,
-        )  # fmt: skip
+    if rule == corr.ITERATED or strong:
+        odds.estimate(couplings, chunk, out, rule=rule, correct=correct, estep=estep)
         return
     edges = edges_of(K, precision)
     n = len(edges.t)
     staged, active, done = (new_tile(n, nv, nh, precision) for n in (nv, n, n))
     _propagate_slices(
-        block.theta, block.g, edges, tolerance, damping, max_iterations,
-        way, correct, max(1, int(LARGEST_EXPONENT[precision] / largest)), np.sum(np.log(np.cosh(K))),
-        staged, active, done, new_scratch(nh, precision), new_response(n, nv, nh, precision, way), out,
+        chunk.theta, chunk.g, edges, estep.tolerance, estep.damping, estep.max_iterations,
+        rule, correct, max(1, int(LARGEST_EXPONENT[precision] / largest)), np.sum(np.log(np.cosh(K))),
+        staged, active, done, new_scratch(nh, precision), new_response(n, nv, nh, precision, rule), out,
     )  # fmt: skip
     failed = np.flatnonzero(~np.isfinite(out.log_z))
     if len(failed):
-        again = Block(*(x[failed] for x in block))
+        again = Chunk(*(x[failed] for x in chunk))
         patch = empty_estimate(len(failed), nv, nh, keep_pairs=len(out.pair) == len(out.m))
         if precision == "float32":
-            estimate(
-                couplings, again, patch, correlations=correlations,
-                tolerance=tolerance, damping=damping, max_iterations=max_iterations, precision="float64",
-            )  # fmt: skip
+            _estimate(couplings, again, patch, estep, "float64")
         else:
-            odds.estimate(
-                couplings, again, patch, way=way, correct=correct,
-                tolerance=tolerance, damping=damping, max_iterations=max_iterations,
-            )  # fmt: skip
+            odds.estimate(couplings, again, patch, rule=rule, correct=correct, estep=estep)
         out.put(failed, patch)
 
 
@@ -122,7 +108,7 @@ def _propagate_slices(
     tolerance: float,
     damping: float,
     max_iterations: int,
-    way: int,
+    rule: int,
     correct: bool,
     factors: int,
     log_cosh: float,
@@ -133,7 +119,7 @@ def _propagate_slices(
     space: Response,
     out: Estimate,
 ) -> None:
-    """Iterate every slice of a block to its end: see `lanes` for the tiles."""
+    """Iterate every slice of a chunk to its end: see `lanes` for the tiles."""
     start, hidden, weight = edges.start, edges.hidden, edges.t
     n_slices, lanes = theta.shape[0], active.state.shape[1]
     slot, iteration, settled = active.state[SLOT], active.state[ITERATION], active.state[SETTLED]
@@ -166,7 +152,7 @@ def _propagate_slices(
                 alive += 1
             # The last tile is concluded with what it holds.
             if n_done == lanes or (n_done > 0 and alive == 0):
-                _conclude(n_done, way, correct, factors, log_cosh, edges, done, scratch, space, out)
+                _conclude(n_done, rule, correct, factors, log_cosh, edges, done, scratch, space, out)
                 n_done = none
         if alive == 0:
             break
@@ -181,7 +167,7 @@ def _propagate_slices(
 @kernel
 def _conclude(
     n_done: int,
-    way: int,
+    rule: int,
     correct: bool,
     factors: int,
     log_cosh: float,
@@ -208,7 +194,7 @@ def _conclude(
         for a in range(nh):
             out.mu[t, a] = tile.rows[tile.mu + a, lane]
     store(rows, space.sound, 0.0)
-    if way == corr.CLOSED:
+    if rule == corr.CLOSED:
         susceptibility(edges, tile, space)
     unsound = False
     for lane in range(n_done):
@@ -217,7 +203,7 @@ def _conclude(
     sound, counts, total = load(rows, space.sound), load(rows, space.counts), load(rows, space.total)
     replaced = counts - counts
     for i in range(nv):
-        if way == corr.CLOSED:
+        if rule == corr.CLOSED:
             closed_row(i, start, hidden, tile, space)
         if unsound:
             bethe_row(i, start, hidden, weight, tile, space)

@@ -77,9 +77,9 @@ class Response(NamedTuple):
     """how many pair averages of a slice were, 1"""
 
 
-def new_response(n_edges: int, nv: int, nh: int, dtype: npt.DTypeLike, way: int) -> Response:
+def new_response(n_edges: int, nv: int, nh: int, dtype: npt.DTypeLike, rule: int) -> Response:
     """Room for one tile."""
-    bonds, square = (n_edges, nh * nh) if way == CLOSED else (0, 0)
+    bonds, square = (n_edges, nh * nh) if rule == CLOSED else (0, 0)
     sizes = (nv, nv, bonds, nh, nh, square, square, square, nh, nh, nv * nh, 1, 1, 1, 1, 1)
     numbers, starts = sections(sizes, dtype)
     return Response(numbers, np.empty(width_of(dtype)), *starts)

@@ -11,15 +11,12 @@ leave floating point there, through the kernel of this file, one at a time.
 
 import numpy as np
 
-from kising.errors import InputError
-from kising.estimators.chunks import Block, Estimate, empty_estimate
+from kising.estimators.chunks import Chunk, Estimate, empty_estimate
+from kising.estimators.estep import EStep
 from kising.estimators.exact.lanes import TOGETHER, enumerate_lanes
 from kising.kernels.jit import kernel
 from kising.model import Array, Couplings
 
-# 2^20 states a slice is about a tenth of a second for a hundred visible spins: the end of what anyone would
-# wait for.
-MAX_HIDDEN = 20
 # x_i = e^{2 f_i} is carried by multiplication while no field can pass this; beyond, it is computed anew for
 # each state.
 SAFE_FIELD = 150.0
@@ -29,27 +26,18 @@ SAFE_EXPONENT = 650.0
 SAFE_FACTORS = 512
 
 
-def check_hidden(hidden: int) -> None:
-    """Refuse what cannot be enumerated, with the way out."""
-    if hidden > MAX_HIDDEN:
-        raise InputError(
-            f"estimator 'exact' sums over 2^Nh states and takes at most {MAX_HIDDEN} hidden spins; "
-            f"here Nh = {hidden}: use 'bp', 'tap' or 'mean-field'"
-        )
-
-
-def estimate(couplings: Couplings, block: Block, out: Estimate) -> None:
-    """Fill `out` with the exact averages of the block's slices."""
+def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep, first: int) -> None:
+    """Fill `out` with the exact averages of the chunk's slices."""
     out.converged[:] = True
     out.iterations[:] = 1
     if not _tame(couplings):
-        _one_at_a_time(couplings, block, out)
+        _one_at_a_time(couplings, chunk, out)
         return
-    enumerate_lanes(couplings.K, block, out)
+    enumerate_lanes(couplings.K, chunk, out)
     failed = np.flatnonzero(~np.isfinite(out.log_z))
     if len(failed):
         patch = empty_estimate(len(failed), *couplings.K.shape, keep_pairs=len(out.pair) == len(out.m))
-        _one_at_a_time(couplings, Block(*(x[failed] for x in block)), patch)
+        _one_at_a_time(couplings, Chunk(*(x[failed] for x in chunk)), patch)
         patch.converged[:] = True
         patch.iterations[:] = 1
         out.put(failed, patch)
@@ -66,11 +54,11 @@ def _tame(couplings: Couplings) -> bool:
     return bool(max(8.0 * field, hidden, 2.0 * np.sum(K)) < SAFE_EXPONENT)
 
 
-def _one_at_a_time(couplings: Couplings, block: Block, out: Estimate) -> None:
+def _one_at_a_time(couplings: Couplings, chunk: Chunk, out: Estimate) -> None:
     K = couplings.K
     flip = np.exp(np.clip(4.0 * K, -4.0 * SAFE_FIELD, 4.0 * SAFE_FIELD).T.copy())
     _enumerate_slices(
-        block.theta, block.g, K, flip, out.m, out.mu, out.pair, out.pair_sum, out.pair_abs, out.log_z
+        chunk.theta, chunk.g, K, flip, out.m, out.mu, out.pair, out.pair_sum, out.pair_abs, out.log_z
     )
 
 

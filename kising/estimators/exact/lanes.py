@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.estimators.chunks import Block, Estimate
-from kising.estimators.numerics import sum_lanes
+from kising.estimators.chunks import Chunk, Estimate
+from kising.estimators.totals import sum_lanes
 from kising.kernels.jit import inlined, kernel
 from kising.kernels.vectors import Vector, exp, fma, load, magnitude, sections, store, where_above
 from kising.model import Array
@@ -73,16 +73,16 @@ def new_sums(nv: int, nh: int) -> Sums:
     return Sums(numbers, *starts)
 
 
-def enumerate_lanes(K: Array, block: Block, out: Estimate) -> None:
+def enumerate_lanes(K: Array, chunk: Chunk, out: Estimate) -> None:
     """Fill `out`; log_z is not finite where sums left floating point, and such slices are in no sum."""
     nv, nh = K.shape
     # How y_i changes with the first two hidden spins, from where both are -1; BASE is written for each four.
     drive = np.ones((4, nv))
     drive[FIRST], drive[SECOND] = np.exp(4.0 * K[:, 0]), np.exp(4.0 * K[:, 1])
     drive[BOTH] = drive[FIRST] * drive[SECOND]
-    factors = max(1, int(LARGEST_EXPONENT / (1.0 + 2.0 * np.abs(block.theta).max(initial=0.0))))
+    factors = max(1, int(LARGEST_EXPONENT / (1.0 + 2.0 * np.abs(chunk.theta).max(initial=0.0))))
     _enumerate(
-        block.theta, block.g, K, np.exp(4.0 * K), np.sum(K, axis=0), factors, drive, new_sums(nv, nh), out
+        chunk.theta, chunk.g, K, np.exp(4.0 * K), np.sum(K, axis=0), factors, drive, new_sums(nv, nh), out
     )
 
 

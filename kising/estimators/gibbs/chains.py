@@ -14,24 +14,23 @@ probabilities (Rao-Blackwell): with tanh f = 1 - 2/(1+x),
     m_i       (1-p) tanh f_i + p tanh f_i',  averaged over the Nh visits of the sweep
 
 Draws come from a counter (`kernels.counter`), by iteration, slice and hidden spin: chains depend neither on threads
-nor on blocks, and go on after an interruption as if there had been none.
+nor on chunks, and go on after an interruption as if there had been none.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from kising.errors import InputError
-from kising.estimators.chunks import Block, Estimate
+from kising.estimators.chunks import Chunk, Estimate
+from kising.estimators.estep import EStep
 from kising.estimators.gibbs.importance import log_z
-from kising.estimators.numerics import sum_lanes
+from kising.estimators.sampling import BATCHES
+from kising.estimators.totals import sum_lanes
 from kising.kernels.counter import key_of, philox, uniform
 from kising.kernels.jit import kernel
 from kising.kernels.vectors import exp, fnma, load, magnitude, sections, store, where_above
 from kising.model import Array, Couplings
-from kising.seeds import Seed
 
 Chains = npt.NDArray[np.int8]
 
@@ -40,36 +39,6 @@ LARGEST_FIELD = 150.0
 LARGEST_COUPLING = 40.0
 # Words of the counter's last place: what a number is for.
 START, SWEEP = 0, 1
-# Parts of the sweeps at given couplings whose scatter tells the error.
-BATCHES = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How averages are sampled at given couplings."""
-
-    sweeps: int = 200
-    """sweeps that are averaged over"""
-    settling: int = 20
-    """sweeps before them, which are not"""
-    draws: int = 256
-    """of importance sampling, for the likelihood"""
-    seed: Seed | None = None
-    """of every random number; there is no default"""
-
-    def __post_init__(self) -> None:
-        if self.sweeps < BATCHES or self.settling < 0 or self.draws < 2:
-            raise InputError(
-                f"sweeps={self.sweeps}, settling={self.settling}, draws={self.draws}: at least {BATCHES}, 0 and 2"
-            )
-
-    def checked_seed(self) -> Seed:
-        """The seed, or a ValueError where it is missing."""
-        if self.seed is None:
-            raise InputError(
-                "seed: give a number; estimator 'gibbs' draws random ones, and nothing is random without"
-            )
-        return self.seed
 
 
 class Errors(NamedTuple):
@@ -141,7 +110,7 @@ def _toss(key: np.uint64, first: int, chains: Chains) -> None:
 
 def sweep(
     couplings: Couplings,
-    block: Block,
+    chunk: Chunk,
     chains: Chains,
     out: Estimate,
     *,
@@ -149,14 +118,14 @@ def sweep(
     key: np.uint64,
     iteration: int,
 ) -> None:
-    """One sweep over the block's slices, whose first is number `first` of the recording; `chains` is changed in
+    """One sweep over the chunk's slices, whose first is number `first` of the recording; `chains` is changed in
     place, and `out` gets the averages of this sweep.
     """
     K = np.clip(couplings.K, -LARGEST_COUPLING, LARGEST_COUPLING)
     turn = np.ascontiguousarray(np.exp(4.0 * K).T)
     _sweep(
-        block.theta + chains @ K.T,
-        block.g + np.sum(K, axis=0),
+        chunk.theta + chains @ K.T,
+        chunk.g + np.sum(K, axis=0),
         turn,
         1.0 / turn,
         chains,
@@ -171,16 +140,17 @@ def sweep(
     out.log_z[:] = np.nan
 
 
-def estimate(couplings: Couplings, block: Block, out: Estimate, *, first: int, sampling: Sampling) -> Errors:
-    """Fill `out` with averages at given couplings, log Z too; returns their standard errors."""
+def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep, first: int) -> Errors:
+    """Fill `out` with averages at given couplings, log Z included; returns their standard errors."""
+    sampling = estep.sampling
     key = key_of(sampling.checked_seed())
-    n, nh = block.g.shape
+    n, nh = chunk.g.shape
     chains = first_chains(n, nh, key, first=first)
     for k in range(sampling.settling):
-        sweep(couplings, block, chains, out, first=first, key=key, iteration=k)
+        sweep(couplings, chunk, chains, out, first=first, key=key, iteration=k)
     keep = len(out.pair) == n
     if not keep:
-        # What is there is nobody's average.
+        # Scratch space: its contents are not averages.
         out.pair[:] = 0.0
     shapes = (out.m.shape, out.mu.shape, out.pair.shape)
     total, square = ([np.zeros(shape) for shape in shapes] for _ in range(2))
@@ -190,7 +160,7 @@ def estimate(couplings: Couplings, block: Block, out: Estimate, *, first: int, s
         for k in part:
             out.pair_sum[:] = 0.0
             out.pair_abs[:] = 0.0
-            sweep(couplings, block, chains, out, first=first, key=key, iteration=sampling.settling + int(k))
+            sweep(couplings, chunk, chains, out, first=first, key=key, iteration=sampling.settling + int(k))
             for mine, new in zip(batch, (out.m, out.mu, out.pair), strict=True):
                 mine += new
             pair_sum += out.pair_sum
@@ -206,7 +176,7 @@ def estimate(couplings: Couplings, block: Block, out: Estimate, *, first: int, s
     variances = [
         np.maximum(s / BATCHES - x * x, 0.0) / (BATCHES - 1) for s, x in zip(square, means, strict=True)
     ]
-    out.log_z[:], error = log_z(couplings, block, out.mu, first=first, key=key, draws=sampling.draws)
+    out.log_z[:], error = log_z(couplings, chunk, out.mu, first=first, key=key, draws=sampling.draws)
     m, mu, pair = (np.sqrt(x) for x in variances)
     return Errors(m, mu, pair, error)
 

@@ -11,7 +11,7 @@ half the square of that error.
 
 import numpy as np
 
-from kising.estimators.chunks import Block
+from kising.estimators.chunks import Chunk
 from kising.kernels.counter import philox, uniform
 from kising.kernels.jit import kernel
 from kising.model import Array, Couplings
@@ -25,17 +25,17 @@ PROPOSAL = 2
 
 
 def log_z(
-    couplings: Couplings, block: Block, mu: Array, *, first: int, key: np.uint64, draws: int
+    couplings: Couplings, chunk: Chunk, mu: Array, *, first: int, key: np.uint64, draws: int
 ) -> tuple[Array, Array]:
-    """log Z of the block's slices, whose first is number `first` of the recording, and its standard error."""
+    """log Z of the chunk's slices, whose first is number `first` of the recording, and its standard error."""
     K = couplings.K
     mu = np.clip(mu, -LARGEST_MAGNETISATION, LARGEST_MAGNETISATION)
     logs = np.empty((draws, len(mu)))
     sigma = np.empty(mu.shape)
     for draw in range(draws):
         _propose(mu, first, draw, key, sigma)
-        f = np.abs(block.theta + sigma @ K.T)
-        weight = np.sum(block.g * sigma, axis=1) - np.sum(f + np.log1p(np.exp(-2.0 * f)), axis=1)
+        f = np.abs(chunk.theta + sigma @ K.T)
+        weight = np.sum(chunk.g * sigma, axis=1) - np.sum(f + np.log1p(np.exp(-2.0 * f)), axis=1)
         logs[draw] = weight - np.sum(np.log(0.5 + 0.5 * sigma * mu), axis=1)
     top = logs.max(axis=0)
     ratio = np.exp(logs - top)

@@ -1,0 +1,51 @@
+"""How hidden spins are averaged over: what an estimator is told besides the couplings and the recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kising.estimators.registry import Estimator, resolve
+from kising.estimators.sampling import Sampling
+from kising.options import Learner
+
+#: The damping of kernels where it is adaptive.
+ADAPTIVE = -1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EStep:
+    """One way of averaging over hidden spins, decided for networks of one size."""
+
+    estimator: Estimator
+    """the one that runs: `auto` is decided"""
+    options: Learner
+    """what was asked for"""
+    sampling: Sampling
+    """how much is sampled at given couplings, and from which seed"""
+
+    @classmethod
+    def of(cls, options: Learner, hidden: int, sampling: Sampling | None = None) -> EStep:
+        """The E-step of a network with this many hidden spins; an InputError where the estimator cannot treat it."""
+        estimator = resolve(options.estimator, hidden)
+        estimator.check_hidden(hidden)
+        return cls(estimator=estimator, options=options, sampling=sampling or Sampling())
+
+    def sampled(self, sampling: Sampling) -> EStep:
+        """The same with another amount of sampling."""
+        return replace(self, sampling=sampling)
+
+    @property
+    def tolerance(self) -> float:
+        """A slice has converged when the mean square change of its messages is below this."""
+        return self.options.estep.tolerance
+
+    @property
+    def damping(self) -> float:
+        """Share of the old message kept at each iteration; ADAPTIVE for the schedule of `damping_at`."""
+        damping = self.options.estep.damping
+        return ADAPTIVE if damping == "adaptive" else float(damping)
+
+    @property
+    def max_iterations(self) -> int:
+        """Iterations after which a slice counts as not converged."""
+        return self.options.estep.max_iterations

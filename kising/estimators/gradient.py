@@ -1,0 +1,136 @@
+"""The gradient of the log-likelihood, a mean over slices: what a learner asks of an E-step (docs/maths.md, "Learning").
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kising.arguments import INFER
+from kising.arrays import holds_arrays
+from kising.estimators.averaging import each_chunk
+from kising.estimators.chunks import Chunk, Estimate, empty_estimate, fields
+from kising.estimators.estep import EStep
+from kising.estimators.gibbs.chains import Chains, Errors, sweep
+from kising.estimators.moments import checked
+from kising.estimators.parallel import in_order
+from kising.estimators.sampling import Sampling
+from kising.estimators.totals import add_up
+from kising.model import Array, Couplings, Spins
+from kising.seeds import Seed
+
+
+@holds_arrays
+class Gradient(NamedTuple):
+    """The gradient of the mean log-likelihood of a slice, and what a learner wants to know besides. Means are
+    over slices.
+    """
+
+    J: Array
+    """mean of (s_i⁺ - m_i) s_j, (Nv, Nv)"""
+    K: Array
+    """mean of s_i⁺ μ_b - ⟨τ_i σ_b⟩, (Nv, Nh)"""
+    L: Array
+    """mean of (μ_a - tanh b_a) s_j⁻, (Nh, Nv)"""
+    log_likelihood: float
+    """mean of log P_t, nats a slice"""
+    converged: float
+    """fraction of slices whose iteration reached its tolerance"""
+    corrected: float
+    """fraction of pair averages that passed ±1 and were replaced"""
+    iterations: float
+    """mean number of E-step iterations a slice"""
+    abs_m: float
+    """mean of |m_i|"""
+    abs_mu: float
+    """mean of |μ_b|"""
+    abs_pair: float
+    """mean of |⟨τ_i σ_b⟩|; of gibbs, that of single sweeps"""
+    freedom_visible: Array
+    """mean of 1 - m_i², (Nv,): the weight of row i of (J, K) in the complete-data information"""
+    freedom_hidden: Array
+    """mean of 1 - tanh² b_a, (Nh,): the weight of row a of L"""
+    visible_hidden: Array
+    """mean of s_j μ_b, (Nv, Nh)"""
+    hidden_hidden: Array
+    """mean of ⟨σ_a σ_b⟩ with σ_a, σ_b taken as independent within a slice, (Nh, Nh)"""
+
+
+@INFER.taken_by
+def gradient(
+    couplings: Couplings,
+    visible: npt.ArrayLike,
+    *,
+    sweeps: int = Sampling.sweeps,
+    seed: Seed | None = None,
+    threads: int = 1,
+    **options: Any,
+) -> Gradient:
+    """The gradient of the mean log-likelihood per slice; memory does not grow with the length of the recording.
+
+    `sweeps` and `seed` are for estimators that sample.
+    """
+    couplings, spins, estep = checked(couplings, visible, options, "gradient", sweeps=sweeps, seed=seed)
+    return checked_gradient(couplings, spins, estep, threads=threads)
+
+
+def checked_gradient(couplings: Couplings, spins: Spins, estep: EStep, *, threads: int) -> Gradient:
+    """`gradient` for arguments that were checked before: a learner calls it at every iteration on the same data."""
+    n_slices = spins.shape[0] - 2
+    parts = each_chunk(couplings, spins, estep, _sums, keep_pairs=False, threads=threads)
+    return _mean(parts, n_slices, *couplings.K.shape)
+
+
+def sampled_gradient(
+    couplings: Couplings, spins: Spins, chains: Chains, *, key: np.uint64, iteration: int, threads: int
+) -> tuple[Gradient, Chains]:
+    """The gradient as one sweep of all chains sees it, and the chains after the sweep; `chains` is not changed."""
+    nv, nh = couplings.K.shape
+    n_slices = spins.shape[0] - 2
+    moved = chains.copy()
+
+    def work(part: slice) -> Gradient:
+        chunk = fields(couplings, spins, part)
+        out = empty_estimate(part.stop - part.start, nv, nh, keep_pairs=False)
+        here = moved[part]
+        sweep(couplings, chunk, here, out, first=part.start, key=key, iteration=iteration)
+        sigma = here.astype(np.float64)
+        return _sums(chunk, out)._replace(hidden_hidden=sigma.T @ sigma)
+
+    return _mean(in_order(work, n_slices, threads), n_slices, nv, nh), moved
+
+
+def _mean(parts: Iterator[Gradient], n_slices: int, nv: int, nh: int) -> Gradient:
+    """The sums of all chunks as means over slices and units."""
+    total: list[Any] = list(next(parts))
+    for part in parts:
+        total = [x + y for x, y in zip(total, part, strict=True)]
+    mean = Gradient(*(x / n_slices for x in total))
+    return mean._replace(
+        corrected=mean.corrected / (nv * nh),
+        abs_m=mean.abs_m / nv,
+        abs_mu=mean.abs_mu / nh,
+        abs_pair=mean.abs_pair / (nv * nh),
+    )
+
+
+def _sums(chunk: Chunk, estimate: Estimate, _: Errors | None = None) -> Gradient:
+    mu, n = estimate.mu, len(estimate.mu)
+    totals = add_up(chunk, estimate)
+    return Gradient(
+        J=totals.surprise.T @ chunk.now,
+        K=chunk.after.T @ mu - estimate.pair_sum,
+        L=totals.hidden_surprise.T @ chunk.before,
+        log_likelihood=float(np.sum(totals.log_likelihood)),
+        converged=float(np.sum(estimate.converged)),
+        corrected=float(np.sum(estimate.corrected)),
+        iterations=float(np.sum(estimate.iterations)),
+        abs_m=float(np.sum(totals.abs_m)),
+        abs_mu=float(np.sum(totals.abs_mu)),
+        abs_pair=float(estimate.pair_abs[0]),
+        freedom_visible=n - totals.square_m,
+        freedom_hidden=n - totals.square_expected,
+        visible_hidden=chunk.now.T @ mu,
+        hidden_hidden=mu.T @ mu + np.diag(n - totals.square_mu),
+    )

@@ -1,0 +1,114 @@
+"""Moments of the hidden spins, slice by slice: `infer`."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kising.arguments import INFER
+from kising.arrays import holds_arrays
+from kising.estimators.averaging import each_chunk
+from kising.estimators.chunks import Chunk, Estimate
+from kising.estimators.estep import EStep
+from kising.estimators.gibbs.chains import Errors
+from kising.estimators.sampling import Sampling
+from kising.estimators.totals import add_up
+from kising.model import Array, Couplings, Spins, as_couplings, as_spins
+from kising.seeds import Seed
+
+
+@holds_arrays
+class Moments(NamedTuple):
+    """Averages over the hidden spins, given the visible ones; slice k is about time step k+1 of the
+    recording.
+    """
+
+    m: Array
+    """⟨tanh f_i⟩, (T-2, Nv)"""
+    mu: Array
+    """⟨σ_b⟩, (T-2, Nh)"""
+    pair: Array
+    """⟨tanh(f_i) σ_b⟩, (T-2, Nv, Nh)"""
+    log_likelihood: Array
+    """log P_t, nats, (T-2,): exact for `exact`, by importance sampling for `gibbs`, Bethe for `bp`, the free energy
+    of the expansion for `tap` and `mean-field`
+    """
+    converged: npt.NDArray[np.bool_]
+    """whether the slice's iteration reached its tolerance, (T-2,)"""
+    iterations: npt.NDArray[np.int64]
+    """how many iterations it took, (T-2,)"""
+    corrected: npt.NDArray[np.int64]
+    """how many of the slice's Nv Nh pair averages passed ±1 and were replaced, (T-2,)"""
+
+
+@holds_arrays
+class SampledMoments(Moments):
+    """The same of estimator gibbs."""
+
+    errors: Errors
+    """standard errors of m, mu, pair and log_likelihood, from sampling"""
+
+
+@INFER.taken_by
+def infer(
+    couplings: Couplings,
+    visible: npt.ArrayLike,
+    *,
+    sweeps: int = Sampling.sweeps,
+    seed: Seed | None = None,
+    threads: int = 1,
+    **options: Any,
+) -> Moments:
+    """Average over the hidden spins of every slice of a recording, at the couplings given.
+
+    `sweeps` and `seed` are for estimators that sample.
+    """
+    couplings, spins, estep = checked(couplings, visible, options, "infer", sweeps=sweeps, seed=seed)
+
+    def moments(chunk: Chunk, estimate: Estimate, errors: Errors | None) -> tuple[Moments, Errors | None]:
+        found = Moments(
+            estimate.m,
+            estimate.mu,
+            estimate.pair,
+            add_up(chunk, estimate).log_likelihood,
+            estimate.converged,
+            estimate.iterations,
+            estimate.corrected,
+        )
+        return found, errors
+
+    parts, errors = zip(
+        *each_chunk(couplings, spins, estep, moments, keep_pairs=True, threads=threads), strict=True
+    )
+    arrays = [np.concatenate(x) for x in zip(*parts, strict=True)]
+    if errors[0] is None:
+        return Moments(*arrays)
+    sampled = SampledMoments(*arrays)
+    sampled.errors = Errors(*(np.concatenate(x) for x in zip(*errors, strict=True)))
+    return sampled
+
+
+def checked(
+    couplings: Couplings,
+    visible: npt.ArrayLike,
+    options: dict[str, Any],
+    function: str,
+    *,
+    sweeps: int,
+    seed: Seed | None,
+) -> tuple[Couplings, Spins, EStep]:
+    """The arguments of a function that makes E-steps, checked."""
+    couplings = as_couplings(couplings)
+    nv, nh = couplings.K.shape
+    learner = INFER.learner(options, {"model.visible": nv, "model.hidden": nh}, function=function)
+    spins = as_spins(visible, width=nv)
+    return couplings, spins, EStep.of(learner, nh, Sampling(sweeps=sweeps, seed=seed))
+
+
+def marginals(couplings: Couplings, spins: Spins, estep: EStep) -> Array:
+    """⟨σ_b⟩ of every slice, (T-2, Nh), for arguments that were checked before."""
+
+    def mu(chunk: Chunk, estimate: Estimate, errors: Errors | None) -> Array:
+        return estimate.mu
+
+    return np.concatenate(list(each_chunk(couplings, spins, estep, mu, keep_pairs=False, threads=1)))

@@ -1,0 +1,155 @@
+"""The estimators: one entry each, which says what it can do and where its code is.
+
+To add an estimator, write a module (or a subpackage) with a function
+
+    estimate(couplings, chunk, out, *, estep, first) -> Errors | None
+
+that fills an `Estimate` (see `chunks.py`), and add one entry here. Everything else follows from the entry: the words
+that sweep files, keyword arguments and flags accept, which options have an effect, limits, planned cost, and the
+tests that all estimators must pass. This module loads no compiler: the code of an estimator is imported on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from kising.errors import InputError
+
+if TYPE_CHECKING:
+    from kising.options import Learner
+
+AUTO = "auto"
+#: Largest Nh for which learning with exact averages is no slower than with samples: what `auto` goes by.
+AUTO_LARGEST_EXACT = 8
+
+Operations = Callable[[int, int, "Learner"], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimator:
+    """What one estimator can do."""
+
+    name: str
+    code: str
+    """module:function, inside kising.estimators"""
+    summary: str
+    """one line for the documentation"""
+    operations: Operations
+    """elementary operations per slice of one E-step, from (Nv, Nh, learner); weights fitted to measured kernels"""
+    likelihood: str
+    """what its log-likelihood is"""
+    largest_hidden: int | None = None
+    """the largest Nh it takes; None: any"""
+    unbiased: bool = False
+    """whether its averages converge to the exact ones, so that its gradient is that of the likelihood"""
+    samples: bool = False
+    """whether averages are noisy; the subpackage then has `first_chains` and `sweep` beside `estimate`"""
+    iterates: bool = False
+    """whether every slice is iterated to a tolerance"""
+    reads: tuple[str, ...] = ()
+    """options that have an effect with this estimator, and not with all"""
+    iterations: int | None = None
+    """EM iterations that learning usually takes, where that depends on the estimator alone"""
+
+    @property
+    def estimate(self) -> Callable[..., Any]:
+        """The function that fills in the averages of a chunk of slices."""
+        module, _, name = self.code.partition(":")
+        function: Callable[..., Any] = getattr(import_module(f"kising.estimators.{module}"), name)
+        return function
+
+    def check_hidden(self, hidden: int) -> None:
+        """Raise an InputError for more hidden spins than the estimator takes."""
+        if self.largest_hidden is not None and hidden > self.largest_hidden:
+            others = [other.name for other in ESTIMATORS if other.largest_hidden is None]
+            raise InputError(
+                f"hidden={hidden}: estimator {self.name} takes at most {self.largest_hidden} hidden spins; "
+                f"use {', '.join(others[:-1])} or {others[-1]}"
+            )
+
+
+def _bp_operations(nv: int, nh: int, learner: Learner) -> float:
+    messages = 8.0 * nv * (2 + nh)
+    if "iterated" in learner.correlations:
+        return messages + nv * (240 + 25.0 * nh**2)
+    return messages + (0.0 if learner.correlations == "pair" else 0.25 * nv * nh * (nh + 8))
+
+
+ESTIMATORS = (
+    Estimator(
+        name="exact",
+        code="exact.enumeration:estimate",
+        summary="enumeration of the 2^Nh hidden states of every slice",
+        operations=lambda nv, nh, _: 2.0**nh * (nv + 10) + 40 * nv,
+        likelihood="exact",
+        # 2^20 states take about 0.1 s per slice with a hundred visible spins: nobody would wait for more.
+        largest_hidden=20,
+        unbiased=True,
+    ),
+    Estimator(
+        name="gibbs",
+        code="gibbs.chains:estimate",
+        summary="sampling: one Gibbs chain per slice; as accurate as exact but for noise that it measures",
+        operations=lambda nv, nh, _: 1.5 * nv * (nh + 4),
+        likelihood="importance sampling",
+        unbiased=True,
+        samples=True,
+        iterations=150,
+    ),
+    Estimator(
+        name="bp",
+        code="bp.propagation:estimate",
+        summary="belief propagation on the replicated system; exact where no visible spin has two hidden inputs",
+        operations=_bp_operations,
+        likelihood="Bethe approximation",
+        iterates=True,
+        reads=("learner.correlations", "learner.estep.precision"),
+    ),
+    Estimator(
+        name="tap",
+        code="tap:estimate",
+        summary="the TAP equations, an expansion to second order in K",
+        operations=lambda nv, nh, _: 20.0 * nv * (20 + nh),
+        likelihood="free energy of the expansion",
+        iterates=True,
+    ),
+    Estimator(
+        name="mean-field",
+        code="tap:estimate_mean_field",
+        summary="naive mean field, first order in K",
+        operations=lambda nv, nh, _: 20.0 * nv * (20 + nh),
+        likelihood="free energy of the expansion",
+        iterates=True,
+    ),
+)
+NAMES = (AUTO, *(entry.name for entry in ESTIMATORS))
+"""What the option `estimator` accepts."""
+
+
+@cache
+def entry(name: str) -> Estimator:
+    """The entry of an estimator that was named, not left to `auto`."""
+    return next(found for found in ESTIMATORS if found.name == name)
+
+
+def resolve(name: str, hidden: int) -> Estimator:
+    """The estimator that runs on a network with this many hidden spins."""
+    if name != AUTO:
+        return entry(name)
+    return entry("exact" if hidden <= AUTO_LARGEST_EXACT else "gibbs")
+
+
+def candidates(name: str) -> tuple[Estimator, ...]:
+    """The estimators that a name may stand for: two for `auto`."""
+    return (resolve(name, 0), resolve(name, AUTO_LARGEST_EXACT + 1)) if name == AUTO else (entry(name),)
+
+
+def why_sampled(name: str, hidden: object) -> str | None:
+    """What to add to the name of the sampler in a message about it; None where the estimator does not sample."""
+    if name == AUTO and isinstance(hidden, int) and resolve(name, hidden).samples:
+        return f", which auto is for more than {AUTO_LARGEST_EXACT} hidden spins"
+    return "" if name != AUTO and entry(name).samples else None
