@@ -412,9 +412,14 @@ class Leaf(NamedTuple):
     required: bool
 
     @property
-    def absent(self) -> Any:
-        """The value that ids leave out."""
-        return self.default if self.option.implied is None else self.option.implied
+    def kind(self) -> Kind:
+        """What values it takes."""
+        return self.option.kind
+
+    def in_id(self, value: object) -> bool:
+        """Whether a value is part of an id. Of an option that was added later, its old meaning is not."""
+        implied = self.default if self.option.implied is None else self.option.implied
+        return self.option.since == 1 or value not in (None, implied)
 
 
 def option_of(section: type[BaseModel], key: str) -> Option | None:

@@ -13,21 +13,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from itertools import product
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kising.options import (
-    ADDED_LATER,
-    DEFAULTS,
+    GATE_KEYS,
     LEAVES,
     POINT_SECTIONS,
     Data,
-    EStep,
+    Gate,
     Learner,
     Model,
     Score,
+    Section,
     unused_keys,
 )
 from kising.sweep.spec import Axis, SweepSpec
@@ -36,10 +36,8 @@ from kising.values import Scalar
 #: Points are numbered out this many at a time, so that a million of them never exist at once.
 _CHUNK = 4096
 _CACHED_SECTIONS = 1024
-_WORD_OR_NUMBER = ("learner.estep.damping", "learner.prior", "learner.decimate")
 
 Digits = tuple[int, ...]
-Gate = tuple[str, str]
 
 
 def canonical_json(value: object) -> str:
@@ -58,8 +56,8 @@ def point_id_of(values: Mapping[str, object]) -> str:
 
 
 def _tells(key: str, value: object) -> bool:
-    """Whether a value is part of an id."""
-    return key not in ADDED_LATER or value not in (None, DEFAULTS[key])
+    """Whether a value is part of an id: task, seed, and options as `Leaf.in_id` says."""
+    return key not in LEAVES or LEAVES[key].in_id(value)
 
 
 @dataclass(frozen=True)
@@ -83,12 +81,13 @@ class Point:
     @cached_property
     def model_json(self) -> str:
         """The model as canonical JSON: what the seeds of all runs of this point begin with."""
-        return canonical_json(self.model.model_dump())
+        values = self.model.model_dump()
+        return canonical_json({key: value for key, value in values.items() if _tells(f"model.{key}", value)})
 
     @cached_property
     def _values(self) -> dict[str, Scalar | None]:
         # Kept: thousands of short runs share a point, and every row holds its values.
-        unused = unused_keys(self.task, self.learner.estimator, self.learner.step)
+        unused = unused_keys(Gate(self.task, *(_look_up(self, key) for key in GATE_KEYS)))
         flat: dict[str, Scalar | None] = {"task": self.task, "seed": self.seed}
         for key in LEAVES:
             flat[key] = None if key in unused else _column_value(key, _look_up(self, key))
@@ -105,10 +104,12 @@ class Points(Sequence[Point]):
         self._task, self._seed, self._axes = spec.task, spec.seed, spec.axes
         self._shape = tuple(len(axis) for axis in spec.axes) or (1,)
         self._base = {key: _look_up(spec, key) for key in LEAVES}
-        # Whether other keys are used hangs on these two; task infer takes no step.
-        gates = [self._gate_column("learner.estimator"), self._gate_column("learner.step")]
-        self._gates = gates if spec.task == "learn" else [gates[0], (-1, (self._base["learner.step"],))]
-        self._unused = {gate: unused_keys(spec.task, *gate) for gate in self._all_gates()}
+        # These decide which other keys have an effect. One that has none itself decides nothing.
+        first = unused_keys(Gate(spec.task, *(self._base[key] for key in GATE_KEYS)))
+        self._gates = [
+            (-1, (self._base[key],)) if key in first else self._gate_column(key) for key in GATE_KEYS
+        ]
+        self._unused = {gate: unused_keys(gate) for gate in self._all_gates()}
         self._kept = self._different()
         values = {"task": spec.task, "seed": spec.seed, **self._base}
         self._templates = {gate: _Template(values, gone, spec.axes) for gate, gone in self._unused.items()}
@@ -160,11 +161,10 @@ class Points(Sequence[Point]):
         return -1, (self._base[key],)
 
     def _gate(self, digits: Digits) -> Gate:
-        (i, estimators), (j, steps) = self._gates
-        return estimators[digits[i] if i >= 0 else 0], steps[digits[j] if j >= 0 else 0]
+        return Gate(self._task, *(column[digits[i] if i >= 0 else 0] for i, column in self._gates))
 
     def _all_gates(self) -> list[Gate]:
-        return list(product(*(dict.fromkeys(column) for _, column in self._gates)))
+        return [Gate(self._task, *g) for g in product(*(dict.fromkeys(column) for _, column in self._gates))]
 
     def _different(self) -> NDArray[np.int64] | None:
         """Return the combinations that are first of their point, or None where all are.
@@ -183,7 +183,7 @@ class Points(Sequence[Point]):
                 rows = zip(*used, strict=True) if used else [()] * len(axis)
                 seen: dict[tuple[Scalar, ...], int] = {}
                 first = [seen.setdefault(row, place) == place for place, row in enumerate(rows)]
-                for value, (gate_axis, column) in zip(gate, self._gates, strict=True):
+                for value, (gate_axis, column) in zip(gate[1:], self._gates, strict=True):
                     if gate_axis == number:
                         first = [is_first and column[place] == value for place, is_first in enumerate(first)]
                 firsts.append(np.array(first))
@@ -206,12 +206,18 @@ class Points(Sequence[Point]):
             for key, column in _by_key(self._axes[number]):
                 if key in values:
                     values[key] = column[digit]
-        values |= {key: DEFAULTS[key] for key in self._unused[gate] if key in values}
-        inner = {key.removeprefix(name + "."): value for key, value in values.items()}
-        if name == "learner":
-            estep = {key: inner.pop(f"estep.{key}") for key in EStep.model_fields}
-            inner["estep"] = EStep.model_construct(**estep)
-        return POINT_SECTIONS[name].model_construct(**inner)
+        values |= {key: LEAVES[key].default for key in self._unused[gate] if key in values}
+        return _section(POINT_SECTIONS[name], f"{name}.", values)
+
+
+def _section(section: type[Section], prefix: str, values: Mapping[str, Any]) -> Section:
+    """Return a section, and those inside it, of checked values by dotted key."""
+    inner: dict[str, Any] = {}
+    for key, field in section.model_fields.items():
+        known = f"{prefix}{key}"
+        below = cast(type[Section], field.annotation)
+        inner[key] = values[known] if known in values else _section(below, f"{known}.", values)
+    return section.model_construct(None, **inner)
 
 
 class _Template:
@@ -253,5 +259,5 @@ def _look_up(root: Any, key: str) -> Any:
 
 
 def _column_value(key: str, value: Any) -> Any:
-    """Return a value as its column holds it: a column has one type, and some keys are a word or a number."""
-    return repr(value) if key in _WORD_OR_NUMBER and isinstance(value, float) else value
+    """Return a value as its column holds it."""
+    return LEAVES[key].kind.in_column(value) if key in LEAVES else value

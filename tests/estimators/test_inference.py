@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kising.estimators.inference import CORRELATIONS, ESTIMATORS, EStep
 from support.brute_force import small_network
 
 from kising import Couplings, draw_couplings, gradient, infer, simulate
 from kising.estimators.assessment import assess
 from kising.estimators.chunks import CHUNK_SLICES
-from kising.estimators.inference import CORRELATIONS, ESTIMATORS, EStep
 
 WAYS = [(e, c) for e in ESTIMATORS for c in (CORRELATIONS if e == "bp" else ("closed",))]
 # Samples are not symmetric, whatever is sampled.

@@ -1,8 +1,8 @@
 """What a run will cost: seconds and bytes, before it has run.
 
-Seconds are a count of elementary operations, from the sizes of the problem, times a price per operation.
-Prices differ by estimator and machine: they are learned from finished runs, kept in the user's cache
-directory, and read back by the next sweep. Nothing of this enters results.
+Seconds are a count of elementary operations, from the sizes of the problem, times a price per operation. Prices
+differ by estimator and machine: they are learned from finished runs, kept in the user's cache directory, and read
+by the next sweep. They never enter results.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from kising.blocks import n_couplings
 from kising.errors import StoreError
-from kising.options import AUTO_EXACT_HIDDEN
+from kising.estimators.registry import Estimator, entry, resolve
+from kising.estimators.sampling import Sampling
+from kising.options import LARGEST_METRIC, PILOT_ITERATIONS, PILOT_SLICES
 from kising.sweep.store.directory import atomic_write, make_directory
 from kising.version import NUMERICS
 
 if TYPE_CHECKING:
     from kising.sweep.plan import Point, Run
 
-PRICE: Final = 2.5e-9  # seconds an operation, where nothing was measured
-# EM iterations, where nothing was measured: by estimator, by step, or by start.
-ITERATIONS: Final = {"gibbs": 150, "gradient": 300, "signs": 25, "random": 70}
+PRICE: Final = 2.5e-9  # seconds per operation, where nothing was measured
+# EM iterations, where nothing was measured and the estimator does not say: by step, or by start.
+ITERATIONS: Final = {"gradient": 300, "signs": 25, "random": 70}
 RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
-BLOCK_BYTES: Final = 4096 * 8  # bytes a float64 column of a block of slices
-PILOT_SLICES, PILOT_ITERATIONS = 5_000, 60  # as in kising.learning.pilots, which would load the kernels
-METRIC_NUMBERS: Final = 30_000_000  # as in kising.learning.metric: larger networks have none
+CHUNK_BYTES: Final = 4096 * 8  # a float64 column of a chunk of slices
 _KEPT: Final = 500  # finished runs that a price is the median of
 
 Kind = str
@@ -64,7 +65,7 @@ class CostModel:
         return cls()
 
     def save(self) -> None:
-        """Keep the prices for the next sweep; a cache that cannot be written is done without."""
+        """Keep the prices for the next sweep; failures to write the cache are ignored."""
         with suppress(OSError, StoreError):
             make_directory(cache_file().parent)
             text = json.dumps({"prices": self.prices, "iterations": self.iterations}, indent=1)
@@ -77,8 +78,10 @@ class CostModel:
     def seconds(self, point: Point) -> float:
         """Expected seconds of one run on one core."""
         kind = kind_of(point)
-        words = (_estimator(point), point.learner.step, point.learner.start)
-        default = next(ITERATIONS[word] for word in words if word in ITERATIONS)
+        words = (point.learner.step, point.learner.start)
+        default = _estimator(point).iterations or next(
+            ITERATIONS[word] for word in words if word in ITERATIONS
+        )
         iterations = min(self.iterations.get(kind, default), point.learner.max_iterations)
         return self.prices.get(kind, PRICE) * operations(point, iterations)
 
@@ -110,10 +113,9 @@ class CostModel:
 
 def kind_of(point: Point) -> Kind:
     """What shares a price: the same kernels."""
-    learner = point.learner
-    words = [point.task, _estimator(point)]
-    if words[-1] == "bp":
-        words += [learner.correlations, learner.estep.precision]
+    learner, estimator = point.learner, _estimator(point)
+    values = point.values()
+    words = [point.task, estimator.name, *(str(values[key]) for key in estimator.reads)]
     if point.task == "learn":
         words += [learner.start, learner.step]
     elif point.score.exact:
@@ -123,40 +125,24 @@ def kind_of(point: Point) -> Kind:
     return " ".join(words)
 
 
-def _estimator(point: Point) -> str:
+def _estimator(point: Point) -> Estimator:
     """The one that will run."""
-    if point.learner.estimator != "auto":
-        return point.learner.estimator
-    return "exact" if point.model.hidden <= AUTO_EXACT_HIDDEN else "gibbs"
+    return resolve(point.learner.estimator, point.model.hidden)
 
 
 def operations(point: Point, iterations: float) -> float:
     """Elementary operations of a run with this many EM iterations; weights fitted to measured kernels."""
     nv, nh = point.model.visible, point.model.hidden
-    learner = point.learner
+    learner, estimator = point.learner, _estimator(point)
     simulation = 0.2 * (nv + nh) ** 2 + 5 * (nv + nh)
-    exact = 2.0**nh * (nv + 10) + 40 * nv
-    match _estimator(point):
-        case "exact":
-            estep = exact
-        case "gibbs":
-            estep = 1.5 * nv * (nh + 4)
-        case "bp":
-            estep = 8.0 * nv * (2 + nh)
-            if "iterated" in learner.correlations:
-                estep += nv * (240 + 25.0 * nh**2)
-            elif learner.correlations != "pair":
-                estep += 0.25 * nv * nh * (nh + 8)
-        case _:
-            estep = 20.0 * nv * (20 + nh)
-    estep += 0.3 * nv * (nv + nh)
-    judge = exact if point.score.exact else 0.0
+    estep = estimator.operations(nv, nh, learner) + 0.3 * nv * (nv + nh)
+    judge = entry("exact").operations(nv, nh, learner) if point.score.exact else 0.0
     # When learning, one E-step more than iterations: the hidden states are scored at the end.
     once = estep
-    if _estimator(point) == "gibbs":
-        # Averages at given couplings take many sweeps, and the likelihood as many draws.
-        sweeps, draws = (220, 256) if point.task == "infer" else (60, 64)
-        once = sweeps * estep + draws * nv * (10 + 0.3 * nh)
+    if estimator.samples:
+        # Averages at given couplings take many sweeps, and the likelihood many draws.
+        effort = Sampling() if point.task == "infer" else Sampling.brief()
+        once = (effort.sweeps + effort.settling) * estep + effort.draws * nv * (10 + 0.3 * nh)
     slices = once + judge if point.task == "infer" else iterations * estep + once
     pilots = 0.0
     if point.task == "learn" and learner.starts > 1:
@@ -164,8 +150,8 @@ def operations(point: Point, iterations: float) -> float:
         pilots = learner.starts * min(PILOT_SLICES, point.data.length) * (made * estep + once)
     errors = 0.0
     if point.score.errors:
-        couplings = nv * (nv + 2 * nh)
-        slices += 90 * 1.5 * nv * (nh + 4) + 0.02 * couplings**2
+        couplings = n_couplings(nv, nh)
+        slices += 90 * entry("gibbs").operations(nv, nh, learner) + 0.02 * couplings**2
         errors = 0.04 * couplings**3
     return RUN_OVERHEAD + errors + pilots + point.data.length * (simulation + slices)
 
@@ -177,11 +163,11 @@ def memory(point: Point, threads: int) -> int:
     columns = 8 * nv + 6 * nh
     if point.task == "infer" and point.score.exact:
         columns += 2 * nv * nh
-    history = 12 * 8 * (nv * nv + 2 * nv * nh)
+    history = 12 * 8 * n_couplings(nv, nh)
     numbers = nv * (nv + nh) ** 2 + nh * nv**2
-    metric = 8 * numbers if point.task == "learn" and numbers <= METRIC_NUMBERS else 0
-    matrices = 8 * 5 * (nv * (nv + 2 * nh)) ** 2 if point.score.errors else 0
-    return WORKER_BYTES + spins + threads * columns * BLOCK_BYTES + history + metric + matrices
+    metric = 8 * numbers if point.task == "learn" and numbers <= LARGEST_METRIC else 0
+    matrices = 8 * 5 * n_couplings(nv, nh) ** 2 if point.score.errors else 0
+    return WORKER_BYTES + spins + threads * columns * CHUNK_BYTES + history + metric + matrices
 
 
 def cache_file() -> Path:

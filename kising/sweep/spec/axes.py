@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kising.messages import did_you_mean, listing, nearest, show
-from kising.options import LEAVES, POINT_SECTIONS
+from kising.options import LEAVES, POINT_SECTIONS, Header
 from kising.sweep.spec.documents import Document, KeyPath, Problem
 from kising.sweep.spec.spacing import SHAPES, Spacing, read_spacing
 from kising.values import RefusedError, Scalar, Whole
@@ -19,7 +19,7 @@ MAX_REFUSED = 5
 
 _EXAMPLE = "{data.length: [1e3, 1e4]}"
 #: Keys that exist but never vary: no other key was meant.
-_ONE_A_SWEEP = ("name", "description", "task", "seed", "realizations")
+_FIXED = frozenset(Header.model_fields)
 _FORMS = listing(["a list of values", *(f"{{{form}: {shape}}}" for form, shape in SHAPES.items())])
 
 
@@ -145,8 +145,8 @@ class _Reader:
         if not isinstance(value, dict) or len(value) != 1 or not value.keys() <= SHAPES.keys():
             raise RefusedError(_not_a_form(value))
         ((form, args),) = value.items()
-        if not LEAVES[key].numeric:
-            allowed = f"a list of {LEAVES[key].allowed}"
+        if not LEAVES[key].kind.numeric:
+            allowed = f"a list of {LEAVES[key].kind.allowed}"
             raise RefusedError(f"makes numbers, which {key} does not take; allowed: {allowed}")
         return _Column(key, (*path, form), read_spacing(form, args))
 
@@ -165,7 +165,7 @@ class _Reader:
         return Axis(tuple(column.key for column in group.columns), tuple(columns), tuple(written))
 
     def _values(self, column: _Column) -> tuple[Scalar, ...]:
-        kind, listed = LEAVES[column.key], isinstance(column.written, list)
+        kind, listed = LEAVES[column.key].kind, isinstance(column.written, list)
         entries: list[Any]
         if isinstance(column.written, list):
             entries = column.written
@@ -229,7 +229,7 @@ def _not_an_axis(key: str, value: Any) -> str:
     }
     allowed = listing(f"{name} ({keys})" for name, keys in inner.items())
     message = f"cannot be an axis; allowed: section.key of {allowed}"
-    if key in _ONE_A_SWEEP:
+    if key in _FIXED:
         return message
     last_parts = {leaf.rpartition(".")[2]: leaf for leaf in reversed(list(LEAVES))}
     near = nearest(key.rpartition(".")[2], last_parts)

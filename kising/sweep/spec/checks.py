@@ -7,52 +7,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kising.messages import listing, show
-from kising.options import (
-    AUTO_EXACT_HIDDEN,
-    DEFAULTS,
-    ERRORS_MOST_COUPLINGS,
-    EXACT_MAX_HIDDEN,
-    LEAVES,
-    SCORES,
-    Keep,
-    kind_of,
-    unused_keys,
-)
+from kising.options import GATE_KEYS, LEAVES, RULES, Gate, Header, Keep, Leaf, Rule, leaves_of, unused_keys
 from kising.sweep.spec.axes import MAX_POINTS, Axes
 from kising.sweep.spec.documents import Document, Problem, path_of, said_at
 from kising.sweep.store.artifacts import LARGEST_KEPT, bytes_a_run
-from kising.values import Kind, RefusedError, Scalar
+from kising.values import RefusedError, Scalar
 
 MAX_RUNS = 10**7
-#: So many culprits of one kind are named.
+#: This many culprits of one kind are named; the rest are counted.
 MAX_NAMED = 5
-
-VISIBLE, ITERATIONS = "model.visible", "learner.max_iterations"
-L1, DECIMATE = "learner.l1", "learner.decimate"
-ESTIMATOR, STEP, HIDDEN, EXACT = "learner.estimator", "learner.step", "model.hidden", "score.exact"
-ERRORS = "score.errors"
+#: The options of the sweep as a whole.
+HEADER = {leaf.key: leaf for leaf in leaves_of(Header)}
 
 
-def check_combinations(document: Document, axes: Axes, *, task: Kind, realizations: Kind) -> list[Problem]:
+def check_combinations(document: Document, axes: Axes) -> list[Problem]:
     """Return the mistakes that lie in values together; values mistaken by themselves take no part."""
-    known_task = _settled(document, "task", task, "learn")
+    task = _settled(document, "task", HEADER["task"])
+    realizations = _settled(document, "realizations", HEADER["realizations"])
     return [
-        *_scores_of_the_other_task(document, axes, known_task),
-        *_unfit_for_sparse(document, axes, known_task),
-        *_unfit_for_errors(document, axes, known_task),
-        *_sampled_by_gradient(document, axes, known_task),
-        *_too_large_for_exact(document, axes),
-        *_idle_axes(document, axes, known_task),
-        *_keeping(document, axes, known_task, _settled(document, "realizations", realizations, 1)),
-        *_too_many_runs(document, axes, _settled(document, "realizations", realizations, 1)),
+        *_options_of_the_other_task(document, axes, task),
+        *(problem for rule in RULES for problem in _conflicts(document, axes, rule, task)),
+        *_idle_axes(document, axes, task),
+        *_keeping(document, axes, task, realizations),
+        *_too_many_runs(document, axes, realizations),
     ]
 
 
-def _settled(document: Document, key: str, kind: Kind, default: Any) -> Any:
-    """Return the value of a key, its default where nothing is said, None where what is said is mistaken."""
+def _settled(document: Document, key: str, leaf: Leaf) -> Any:
+    """Return the value of a key, its default where nothing is written, None where what is written is mistaken."""
     said, raw = said_at(document.value, path_of(key))
     try:
-        return kind.parse(raw) if said else default
+        return leaf.kind.parse(raw) if said else leaf.default
     except RefusedError:
         return None
 
@@ -62,7 +47,7 @@ def _combinations(document: Document, axes: Axes, keys: Sequence[str]) -> Iterat
     varied = {key for axis in axes.axes for key in axis.keys}
     fixed = {
         # An axis whose values could not be read leaves its key unknown.
-        key: None if key in axes.named else _settled(document, key, LEAVES[key], DEFAULTS[key])
+        key: None if key in axes.named else _settled(document, key, LEAVES[key])
         for key in keys
         if key not in varied
     }
@@ -79,96 +64,31 @@ def _combinations(document: Document, axes: Axes, keys: Sequence[str]) -> Iterat
         yield combination
 
 
-def _scores_of_the_other_task(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
-    score = document.value.get("score")
-    said = {f"score.{key}": ("score", key) for key in score} if isinstance(score, dict) else {}
-    for key, path in [*said.items(), *axes.named.items()]:
-        wanted = SCORES.get(key)
-        if task is not None and wanted not in (None, task):
+def _options_of_the_other_task(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
+    for key, leaf in LEAVES.items():
+        wanted = leaf.option.task
+        if task is None or wanted in (None, task):
+            continue
+        path = axes.named.get(key, path_of(key))
+        if key in axes.named or said_at(document.value, path_of(key))[0]:
             yield document.problem(
                 path, f"is for task {wanted}, but the task is {task}; leave it out, or say task: {wanted}"
             )
 
 
-def _unfit_for_sparse(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
-    """Yield what l1 and decimate do not go with, anywhere among the points."""
-    if task != "learn":
+def _conflicts(document: Document, axes: Axes, rule: Rule, task: str | None) -> Iterator[Problem]:
+    """Yield where a rule does not hold, anywhere among the points; values that share a message are named together."""
+    if rule.task not in (None, task):
         return
-    found: dict[tuple[str, str], None] = {}
-    for values in _combinations(document, axes, (ESTIMATOR, HIDDEN, STEP, L1, DECIMATE)):
-        l1, decimate = values[L1], values[DECIMATE]
-        penalised, decimated = isinstance(l1, float) and l1 > 0, decimate not in (None, "none")
-        if penalised and decimated:
-            found[DECIMATE, "takes the place of learner.l1; where one is on, let the other be none or 0"] = (
-                None
-            )
-        if decimated and values[STEP] == "gradient":
-            found[DECIMATE, "goes with learner.step: scaled alone, not with gradient"] = None
-        why = _samples(values)
-        for key, on in ((L1, penalised), (DECIMATE, decimated)):
-            if on and why is not None:
-                found[key, f"does not go with estimator gibbs{why}; take bp or exact"] = None
-    for key, message in found:
-        yield document.problem(axes.named.get(key, path_of(key)), message)
-
-
-def _unfit_for_errors(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
-    """Yield where score.errors cannot be had: of a penalised fit, or of too large a network."""
-    if task != "learn":
-        return
-    found: dict[str, None] = {}
-    for values in _combinations(document, axes, (ERRORS, VISIBLE, HIDDEN, L1, DECIMATE)):
-        nv, nh = values[VISIBLE], values[HIDDEN]
-        if values[ERRORS] is not True:
-            continue
-        if values[L1] not in (None, 0) or values[DECIMATE] not in (None, "none"):
-            found["are those of maximum likelihood; leave out learner.l1 and learner.decimate, or errors"] = (
-                None
-            )
-        if isinstance(nv, int) and isinstance(nh, int) and nv * (nv + 2 * nh) > ERRORS_MOST_COUPLINGS:
-            found[
-                f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins has "
-                f"{nv * (nv + 2 * nh)}; allowed: up to {ERRORS_MOST_COUPLINGS}"
-            ] = None
-    for message in itertools.islice(found, MAX_NAMED):
-        yield document.problem(axes.named.get(ERRORS, path_of(ERRORS)), message)
-
-
-def _sampled_by_gradient(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
-    """Yield where samples would be learned from by plain gradient ascent, which has no end with them."""
-    if task != "learn":
-        return
-    for values in _combinations(document, axes, (ESTIMATOR, HIDDEN, STEP)):
-        why = _samples(values)
-        if why is not None and values[STEP] == "gradient":
-            message = f"gradient does not go with estimator gibbs{why}; say scaled, or take another estimator"
-            yield document.problem(axes.named.get(STEP, path_of(STEP)), message)
-            return
-
-
-def _samples(values: Mapping[str, Scalar | None]) -> str | None:
-    """Return None where the estimator does not sample, else what to add to the name of gibbs: why it is that one."""
-    hidden = values[HIDDEN]
-    if values[ESTIMATOR] == "auto" and isinstance(hidden, int) and hidden > AUTO_EXACT_HIDDEN:
-        return f", which auto is for more than {AUTO_EXACT_HIDDEN} hidden spins"
-    return "" if values[ESTIMATOR] == "gibbs" else None
-
-
-def _too_large_for_exact(document: Document, axes: Axes) -> Iterator[Problem]:
-    by_estimator: dict[int, None] = {}
-    by_score: dict[int, None] = {}
-    for values in _combinations(document, axes, (ESTIMATOR, HIDDEN, EXACT)):
-        hidden = values[HIDDEN]
-        if isinstance(hidden, int) and hidden > EXACT_MAX_HIDDEN:
-            if values[ESTIMATOR] == "exact":
-                by_estimator[hidden] = None
-            if values[EXACT] is True:
-                by_score[hidden] = None
-    path = axes.named.get(HIDDEN, path_of(HIDDEN))
-    for culprits, name in ((by_estimator, "estimator exact"), (by_score, "score.exact")):
-        if culprits:
-            message = f"{_named(culprits)} too large for {name}, which sums over 2^hidden states"
-            yield document.problem(path, f"{message}; allowed: up to {EXACT_MAX_HIDDEN}")
+    found: dict[tuple[str, str], dict[Any, None]] = {}
+    for values in _combinations(document, axes, rule.keys):
+        for conflict in rule.conflicts(values):
+            culprits = found.setdefault((conflict.key, conflict.message), {})
+            if conflict.value is not None:
+                culprits[conflict.value] = None
+    for (key, message), culprits in itertools.islice(found.items(), MAX_NAMED):
+        path = axes.named.get(key, path_of(key))
+        yield document.problem(path, f"{_named(culprits)} {message}" if culprits else message)
 
 
 def _named(culprits: Mapping[int, None]) -> str:
@@ -183,10 +103,10 @@ def _idle_axes(document: Document, axes: Axes, task: str | None) -> Iterator[Pro
     if task is None:
         return
     idle: dict[str, str] | None = None
-    for values in _combinations(document, axes, (ESTIMATOR, STEP)):
+    for values in _combinations(document, axes, GATE_KEYS):
         if None in values.values():
             return
-        unused = unused_keys(task, str(values[ESTIMATOR]), str(values[STEP]))
+        unused = unused_keys(Gate(task, *(str(values[key]) for key in GATE_KEYS)))
         idle = dict(unused) if idle is None else {key: why for key, why in idle.items() if key in unused}
     for key, path in axes.named.items():
         if idle and key in idle:
@@ -203,18 +123,14 @@ def _keeping(document: Document, axes: Axes, task: str | None, realizations: int
             ("keep",), "task infer learns nothing to keep; leave it out, or say task: learn"
         )
         return
-    kinds = {key: kind_of(Keep, key) for key in Keep.model_fields}
-    settled = {
-        key: _settled(document, f"keep.{key}", kind, Keep.model_fields[key].default)
-        for key, kind in kinds.items()
-        if kind is not None
-    }
+    settled = {leaf.key: _settled(document, f"keep.{leaf.key}", leaf) for leaf in leaves_of(Keep)}
     if None in settled.values() or axes.points > MAX_POINTS or realizations is None:
-        return  # what is mistaken by itself is said already
+        return  # reported already, each by itself
     keep = Keep(**settled)
     largest = 0
-    for values in _combinations(document, axes, (VISIBLE, HIDDEN, ITERATIONS)):
-        visible, hidden, iterations = (values[key] for key in (VISIBLE, HIDDEN, ITERATIONS))
+    keys = ("model.visible", "model.hidden", "learner.max_iterations")
+    for values in _combinations(document, axes, keys):
+        visible, hidden, iterations = (values[key] for key in keys)
         if isinstance(visible, int) and isinstance(hidden, int) and isinstance(iterations, int):
             largest = max(largest, bytes_a_run(keep, visible, hidden, iterations))
     total = largest * axes.points * min(keep.realizations, realizations)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, InstanceOf, ValidationError
@@ -16,19 +16,16 @@ from pydantic import BaseModel, InstanceOf, ValidationError
 from kising.errors import SpecError
 from kising.messages import show
 from kising.options import (
-    EXACT_MAX_HIDDEN,
     LEAVES,
+    OTHER_SECTIONS,
     POINT_SECTIONS,
-    SCORES,
     Data,
-    EStep,
+    Header,
     Keep,
     Learner,
     Model,
     Resources,
     Score,
-    Section,
-    Task,
 )
 from kising.sweep.spec.axes import Axes, Axis, read_axes
 from kising.sweep.spec.checks import check_combinations
@@ -36,42 +33,16 @@ from kising.sweep.spec.documents import Document, Problem, path_of, plain_docume
 from kising.sweep.spec.layers import OVERRIDE, presets_of, unknown_preset, with_overrides, with_preset
 from kising.sweep.spec.loading import read_document
 from kising.sweep.spec.translation import translated
-from kising.values import Choice, Name, RefusedError, Text, Whole, scalar
-
-__all__ = [
-    "EXACT_MAX_HIDDEN",
-    "Axis",
-    "Data",
-    "EStep",
-    "Keep",
-    "Learner",
-    "Model",
-    "Problem",
-    "Resources",
-    "Score",
-    "SpecError",
-    "SweepSpec",
-    "dump_spec",
-    "parse_spec",
-    "read_spec",
-]
-
-_TASK = Choice("a task", get_args(Task))
-_REALIZATIONS = Whole(1)
+from kising.values import RefusedError, scalar
 
 
-class SweepSpec(Section):
+class SweepSpec(Header):
     """A sweep as it will run, made by ``read_spec`` or ``parse_spec``, which check it as a whole.
 
     In ``model``, ``data``, ``learner`` and ``score`` a key that is also an axis holds the axis's first value.
     Presets are a way of reading a file; once it is read they have done their work.
     """
 
-    name: Annotated[str, Name()]
-    description: Annotated[str, Text()] = ""
-    task: Annotated[Task, _TASK] = "learn"
-    seed: Annotated[int, Whole(0)]
-    realizations: Annotated[int, _REALIZATIONS] = 1
     model: Model
     data: Data
     learner: Learner = Learner()
@@ -96,7 +67,7 @@ def parse_spec(
 def dump_spec(spec: SweepSpec) -> str:
     """Return the spec as YAML, with every default written out; ``read_spec`` makes an equal spec of it."""
     left_out = {key for axis in spec.axes for key in axis.keys}
-    left_out |= {key for key, task in SCORES.items() if task != spec.task}
+    left_out |= {key for key, leaf in LEAVES.items() if leaf.option.task not in (None, spec.task)}
 
     def section(value: BaseModel, prefix: str) -> dict[str, Any]:
         inner = {
@@ -177,7 +148,7 @@ def _check(document: Document) -> tuple[SweepSpec | None, list[Problem]]:
     axes = read_axes(document)
     problems = list(axes.problems)
     value = {key: entry for key, entry in document.value.items() if key not in ("axes", "presets")}
-    for name in (*POINT_SECTIONS, "keep", "resources"):
+    for name in (*POINT_SECTIONS, *OTHER_SECTIONS):
         value[name] = _copied(value.get(name))
     if isinstance(value["learner"], dict):
         value["learner"]["estep"] = _copied(value["learner"].get("estep"))
@@ -190,7 +161,7 @@ def _check(document: Document) -> tuple[SweepSpec | None, list[Problem]]:
         spec = SweepSpec.model_validate({**value, "axes": axes.axes})
     except ValidationError as error:
         problems += translated(error, document, SweepSpec, axes.named)
-    problems += check_combinations(document, axes, task=_TASK, realizations=_REALIZATIONS)
+    problems += check_combinations(document, axes)
     return (None if problems else spec), problems
 
 
@@ -217,6 +188,6 @@ def _hidden_mistakes(document: Document, axes: Axes) -> Iterator[Problem]:
         said, raw = said_at(document.value, path_of(key))
         try:
             if said:
-                LEAVES[key].parse(raw)
+                LEAVES[key].kind.parse(raw)
         except RefusedError as refusal:
             yield document.problem(path_of(key), str(refusal))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import BaseModel, ValidationError
 
 from kising.messages import did_you_mean, listing, nearest, show
-from kising.options import LEAVES, Keep, Resources, kind_of
+from kising.options import LEAVES, OTHER_SECTIONS, REFUSED, leaves_of, option_of
 from kising.sweep.spec.documents import Document, Problem
-from kising.values import REFUSED
 
 #: Mistakes beyond this number are counted, not described.
 MAX_DESCRIBED = 200
-#: Sections that define no point.
-_OTHERS: Mapping[str, type[BaseModel]] = {"keep": Keep, "resources": Resources}
 
 
 def translated(
@@ -43,8 +40,8 @@ def translated(
         elif entry["type"] == "missing":
             if key in given:
                 continue
-            kind = kind_of(_section_at(root, path[:-1]), str(path[-1]))
-            message = f"missing; allowed: {kind.allowed if kind else 'a mapping'}"
+            option = option_of(_section_at(root, path[:-1]), str(path[-1]))
+            message = f"missing; allowed: {option.kind.allowed if option else 'a mapping'}"
             message += ", here or as an axis" if key in LEAVES else ""
         else:
             keys = listing(_section_at(root, path).model_fields)
@@ -71,7 +68,7 @@ def _unknown_key(root: type[BaseModel], path: list[str], written: str) -> tuple[
     if not above and not written.startswith("presets."):
         keys.append("presets")
     message = f"unknown key; allowed: {listing(keys)}"
-    others = (f"{name}.{key}" for name, section in _OTHERS.items() for key in section.model_fields)
+    others = (leaf.key for name, section in OTHER_SECTIONS.items() for leaf in leaves_of(section, f"{name}."))
     everywhere = [*root.model_fields, *LEAVES, *others]
     home, _, last = key.rpartition(".")
     if home and key in everywhere:

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from kising.options import PILOT_SLICES
 from kising.sweep.drive import cost
-from kising.sweep.drive.cost import CostModel, kind_of, memory, operations
+from kising.sweep.drive.cost import CHUNK_BYTES, CostModel, kind_of, memory, operations
 from kising.sweep.plan import Plan
 from kising.sweep.spec import parse_spec
 
@@ -22,6 +23,7 @@ def points(**axes):
             "seed": 1,
             "model": {"visible": 20, "hidden": 4},
             "data": {"length": 1000},
+            "learner": {"estimator": "bp", "start": "signs"},
             "axes": axes,
         }
     )
@@ -39,6 +41,27 @@ def test_operations_grow_with_everything() -> None:
         assert operations(small, 10) < operations(large, 10)
     (point,) = points()
     assert operations(point, 10) < operations(point, 20)
+
+
+def test_every_start_adds_a_pilot_on_the_beginning_of_the_recording() -> None:
+    def added(starts: int, length: int) -> float:
+        one, several = points(**{"learner.starts": [1, starts], "data.length": [length]})
+        return operations(several, 10) - operations(one, 10)
+
+    first = added(2, PILOT_SLICES) / 2
+    assert first > PILOT_SLICES
+    assert added(5, PILOT_SLICES) == pytest.approx(5 * first)
+    # A longer recording costs pilots nothing, a shorter one costs less.
+    assert added(2, 10 * PILOT_SLICES) == pytest.approx(2 * first)
+    assert added(2, PILOT_SLICES // 10) == pytest.approx(2 * first / 10)
+
+
+def test_every_thread_needs_room_for_a_chunk() -> None:
+    (point,) = points()
+    per_thread = memory(point, 2) - memory(point, 1)
+    nv, nh = point.model.visible, point.model.hidden
+    assert per_thread >= (nv + nh) * CHUNK_BYTES
+    assert memory(point, 5) - memory(point, 1) == 4 * per_thread
 
 
 def test_prices_are_learned_kept_and_used() -> None:

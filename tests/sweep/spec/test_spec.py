@@ -13,11 +13,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kising.errors import SpecError
-from kising.options import DEFAULTS, EXACT_MAX_HIDDEN, LEAVES, Resources, Section
+from kising.options import LEAVES, Option, Resources, Section
 from kising.sweep.plan import Plan
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec
 from kising.sweep.spec.spacing import Spacing
-from kising.values import Kind
 
 HERE = Path(__file__).parent
 VALID = sorted((HERE / "valid").glob("*.yaml"))
@@ -122,9 +121,9 @@ def test_what_a_file_says_is_what_the_spec_holds():
 def test_defaults():
     spec = parse_spec(BASE)
     assert spec.learner.model_dump() == {
-        "estimator": "bp",
+        "estimator": "auto",
         "correlations": "corrected",
-        "start": "signs",
+        "start": "random",
         "starts": 1,
         "step": "scaled",
         "rate": 0.1,
@@ -141,7 +140,7 @@ def test_defaults():
     assert (spec.description, spec.task, spec.realizations, spec.axes) == ("", "learn", 1, ())
     assert spec.resources.model_dump() == {"cpus": 1, "memory": None, "timeout": None, "checkpoint": 60.0}
     assert (spec.model.bonds, spec.model.strength, spec.model.connectivity) == ("gaussian", 1.0, 1.0)
-    assert {key for key, default in DEFAULTS.items() if default is None} == {
+    assert {key for key, leaf in LEAVES.items() if leaf.required} == {
         "model.visible",
         "model.hidden",
         "data.length",
@@ -190,7 +189,7 @@ def test_every_key_has_a_kind_so_that_pydantic_never_finds_words_of_its_own():
             if nested:
                 check(field.annotation)
             else:
-                assert any(isinstance(entry, Kind) for entry in field.metadata) or name == "axes"
+                assert any(isinstance(entry, Option) for entry in field.metadata) or name == "axes"
 
     check(SweepSpec)
     check(Resources)
@@ -278,12 +277,6 @@ def test_exact_is_refused_only_where_it_meets_a_large_network():
         "axes.model.hidden: 21 is too large for estimator exact, which sums over 2^hidden states; "
         "allowed: up to 20"
     ]
-
-
-def test_the_limit_is_that_of_the_estimator():
-    from kising.estimators.exact.enumeration import MAX_HIDDEN
-
-    assert EXACT_MAX_HIDDEN == MAX_HIDDEN
 
 
 # --- presets and overrides
