@@ -1,1 +1,1 @@
-"""The M-step and the loop around both: starts, steps, verdict, scores."""
+"""Learning: sessions, their states and verdicts, the steps they take, and scores and errors of what is learned."""

@@ -1,6 +1,4 @@
-"""A state of learning as bytes, and back: plain arrays in an npz archive, nothing that could run code when
-read.
-"""
+"""A state of learning as bytes, and back: plain arrays in an npz archive, nothing that could run code when read."""
 
 import io
 import zipfile
@@ -9,34 +7,27 @@ from typing import Any
 
 import numpy as np
 
+from kising.blocks import BLOCKS
 from kising.errors import CheckpointError
 from kising.estimators.gibbs.chains import Chains
-from kising.learning.em import TRACE_COLUMNS, EMState
-from kising.learning.metric import Anchor, Shares
-from kising.learning.sampled import Sampler
-from kising.learning.steps import History
+from kising.learning.state import Anchor, EMState, History, Mixture, Sampler
+from kising.learning.trace_columns import TRACE_COLUMNS
 from kising.model import Couplings
 
 
 def save(state: EMState) -> bytes:
     """The whole state, every bit of it."""
     buffer = io.BytesIO()
-    np.savez(
-        buffer,
+    arrays: dict[str, Any] = {
         **_of_sampler(state.sampler),
         **_of_anchor(state.anchor),
-        J=state.couplings.J,
-        K=state.couplings.K,
-        L=state.couplings.L,
-        points=state.history.points,
-        steps=state.history.steps,
-        size=np.array(state.history.size),
-        shrinking=np.array(state.history.shrinking),
-        velocity=state.history.velocity,
-        held=np.array(state.held, dtype=np.int64),
-        trace=state.trace,
-        outcome=np.array(state.outcome),
-    )
+        **state.couplings._asdict(),
+        **state.history._asdict(),
+        "held": np.array(state.held, dtype=np.int64),
+        "trace": state.trace,
+        "outcome": np.array(state.outcome),
+    }
+    np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 
@@ -45,7 +36,7 @@ def _of_sampler(sampler: Sampler | None) -> dict[str, Any]:
         return {}
     return {
         "key": np.array(sampler.key),
-        # A bit a hidden spin: chains are the bulk of a state.
+        # One bit per hidden spin: chains are the bulk of a state.
         "chains": np.packbits(sampler.chains > 0),
         "chains_shape": np.array(sampler.chains.shape),
         "averages": np.array(sampler.averages),
@@ -64,19 +55,19 @@ def _of_anchor(anchor: Anchor | None) -> dict[str, Any]:
         "anchor_chains": np.packbits(anchor.chains > 0),
         "anchor_shape": np.array(anchor.chains.shape),
         "anchor_rows": np.array(anchor.rows),
-        "anchor_shares": np.array(anchor.shares),
+        "anchor_shares": np.array(anchor.mixture),
     }
 
 
 def _anchor(found: Mapping[str, Any]) -> Anchor | None:
     if "anchor_rows" not in found:
         return None
-    couplings = Couplings(*(found[f"anchor_{name}"] for name in Couplings._fields))
+    couplings = Couplings(*(found[f"anchor_{name}"] for name in BLOCKS))
     return Anchor(
         couplings,
         _spins(found["anchor_chains"], found["anchor_shape"]),
         bool(found["anchor_rows"]),
-        Shares(*map(float, found["anchor_shares"])),
+        Mixture(*map(float, found["anchor_shares"])),
     )
 
 
@@ -106,12 +97,12 @@ def load(data: bytes) -> EMState:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             found = {name: archive[name] for name in archive.files}
         held = tuple(int(h) for h in found["held"])
-        if len(held) != 3 or found["trace"].shape[1] != len(TRACE_COLUMNS):
+        if len(held) != len(BLOCKS) or found["trace"].shape[1] != len(TRACE_COLUMNS):
             raise CheckpointError(
                 "the saved state has another shape: it was written by another version of kising"
             )
         return EMState(
-            couplings=Couplings(found["J"], found["K"], found["L"]),
+            couplings=Couplings(*(found[name] for name in BLOCKS)),
             history=History(
                 found["points"],
                 found["steps"],

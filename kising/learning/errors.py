@@ -1,22 +1,22 @@
-"""Standard errors of learned couplings, from the observed information.
+"""Standard errors of learned couplings, from the observed information (docs/maths.md, "Learning", has the gradient).
 
-Slices are independent given the visible spins, and so the information that a recording holds is a sum over them.
-With the hidden spins of a slice seen, its score and information would be, row by row of (J, K) and of L,
+Slices are independent given the visible spins, so the information that a recording holds is a sum over them. If the
+hidden spins of a slice were seen, its score and information would be, row by row of (J, K) and of L,
 
     S_ij = (s_i⁺ - tanh f_i) x_j,  x = (s, σ)         B of row i: (1 - tanh² f_i) x xᵀ
     S_aj = (σ_a - tanh b_a) s_j⁻                      B of row a: (1 - tanh² b_a) s⁻ s⁻ᵀ
 
-and what is left of it when they are not seen is (Louis 1982)
+What is left of the information when they are not seen is (Louis 1982)
 
     I = Σ_t ( ⟨B⟩ - ⟨S Sᵀ⟩ + ⟨S⟩⟨S⟩ᵀ )
 
-with averages over the hidden spins given the visible ones, from the chains of estimator `gibbs`. Rows, which are
-apart in B, are coupled by the covariance of S: all couplings have one matrix, and a standard error is the root of
-the diagonal of its inverse. In the covariance of S only the hidden spins vary, so that with
+with averages over the hidden spins given the visible ones, from the chains of estimator `gibbs`. Rows are separate in
+B, and coupled by the covariance of S: all couplings share one matrix, and a standard error is the root of the diagonal
+of its inverse. In the covariance of S only the hidden spins vary, so that with
 
     M_ik = Cov(tanh f_i, tanh f_k)      J with J:  Σ_t M_ik s_j s_l
 
-and likewise for the others, the number of samples costs nothing in the large products.
+and likewise for the others, the cost of the large products does not grow with the number of samples.
 """
 
 from typing import NamedTuple
@@ -25,27 +25,26 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf, dpotri
 
-from kising.errors import InputError
+from kising.blocks import n_couplings
 from kising.estimators.chunks import Chunk, empty_estimate, fields
 from kising.estimators.gibbs.chains import first_chains, sweep
 from kising.estimators.parallel import one_blas_thread
 from kising.kernels.counter import key_of
-from kising.learning.em import EMState, Problem, learned, noise_of
-from kising.learning.steps import RIDGE, UNIT, unflatten
+from kising.learning.layout import UNIT, unflatten
+from kising.learning.steps.scaled import RIDGE
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
 
-# A matrix of 10,000 couplings squared takes 0.8 GB, its factor as much.
-MOST_COUPLINGS = 10_000
 SAMPLES = 32
-# Sweeps before the first sample, and from one to the next: what samples share makes their covariance too small.
+# Sweeps before the first sample, and from one to the next: samples that resemble each other make their covariance too
+# small.
 SETTLING = 20
 SPACING = 2
-# Numbers of the arrays of a chunk, which decides how many slices it has; with large networks as many as half the
-# matrix, which every chunk passes over.
+# The arrays of a chunk hold this many numbers, or half as many as the matrix where that is more, because every chunk
+# passes over the whole matrix. It decides how many slices a chunk has.
 LEAST_CHUNK_NUMBERS = 4_000_000
-# Directions in which less than this share of the complete-data information is left are not determined by the
-# recording, and neither is a coupling with more than a tenth of itself in such directions.
+# A direction in which less than this share of the complete-data information is left is not determined by the
+# recording. Neither is a coupling with more than a tenth of itself in such directions.
 LEAST_SHARE = 1e-3
 MOST_UNDETERMINED = 0.1
 
@@ -71,25 +70,15 @@ def standard_errors(couplings: Couplings, visible: Spins, *, seed: Seed, samples
     return unflatten(np.sqrt(variances), couplings, UNIT)
 
 
-def errors_of(state: EMState, problem: Problem, seed: Seed) -> Couplings | None:
-    """The standard errors of what learning has come to, that of its sampling included; None where it diverged."""
-    if state.outcome == "diverged":
-        return None
-    errors = standard_errors(learned(state, problem), problem.visible, seed=seed)
-    noise = noise_of(state, problem)
-    return errors if noise is None else Couplings(*map(np.hypot, errors, noise))
-
-
 def information(
     couplings: Couplings, visible: Spins, *, seed: Seed, samples: int = SAMPLES
 ) -> tuple[Array, Array]:
-    """The complete-data information a slice, and the part of it that is missing; couplings in the order J, K, L, each
-    row by row.
+    """The complete-data information per slice, and the part of it that is missing; block after block, each row by
+    row.
     """
-    check_size(*couplings.K.shape)
     nv, nh = couplings.K.shape
     n_slices = len(visible) - 2
-    size = nv * nv + 2 * nv * nh
+    size = n_couplings(nv, nh)
     complete, missing = np.zeros((size, size)), np.zeros((size, size))
     key = key_of(seed)
     numbers = max(LEAST_CHUNK_NUMBERS, size * size // 2)
@@ -102,16 +91,6 @@ def information(
             _add_complete(complete, chunk, drawn)
             _add_missing(missing, chunk, drawn)
     return complete / n_slices, missing / n_slices
-
-
-def check_size(nv: int, nh: int) -> None:
-    """ValueError for a network with more couplings than the matrix has room for."""
-    size = nv * nv + 2 * nv * nh
-    if size > MOST_COUPLINGS:
-        raise InputError(
-            f"errors: a network of {nv} visible and {nh} hidden spins has {size} couplings, and the matrix of their "
-            f"standard errors has room for {MOST_COUPLINGS}"
-        )
 
 
 def _draw(couplings: Couplings, chunk: Chunk, samples: int, *, first: int, key: np.uint64) -> _Samples:
@@ -128,7 +107,7 @@ def _draw(couplings: Couplings, chunk: Chunk, samples: int, *, first: int, key: 
 
 
 def _add_complete(total: Array, chunk: Chunk, drawn: _Samples) -> None:
-    """⟨B⟩, summed over slices: one square a row of (J, K), one a row of L."""
+    """⟨B⟩, summed over slices: one square per row of (J, K), and one per row of L."""
     sigma, m = drawn
     samples, _, nh = sigma.shape
     nv = m.shape[2]
@@ -191,19 +170,19 @@ def _places(nv: int, nh: int) -> tuple[list[slice], list[slice], list[slice]]:
 
 
 def _varying(x: Array) -> Array:
-    """A function of the hidden states, less its mean over them."""
+    """A function of the hidden states, minus its mean over them."""
     varying: Array = x - x.mean(axis=0)
     return varying
 
 
 def _covariance(x: Array, y: Array) -> Array:
-    """Of two lists of functions, slice by slice: (B, nx, ny)."""
+    """The covariance of two lists of functions, slice by slice: (B, nx, ny)."""
     covariance: Array = np.matmul(x.transpose(1, 2, 0), y.transpose(1, 0, 2)) / (len(x) - 1)
     return covariance
 
 
 def _add_both(total: Array, rows: slice, columns: slice, part: Array) -> None:
-    """Add a part and, beyond the square on the diagonal that it may begin with, its mirror image."""
+    """Add a part, and its mirror image but for a square on the diagonal that the part may begin with."""
     total[rows, columns] += part
     begin = rows.stop if columns.start == rows.start else columns.start
     total[begin : columns.stop, rows] += part[:, begin - columns.start :].T
@@ -216,8 +195,8 @@ def _inverse_diagonal(complete: Array, missing: Array, nv: int, nh: int) -> Arra
     observed = _diagonal_by_factor(complete - missing)
     if observed is not None and np.all(LEAST_SHARE * observed < whole):
         return observed
-    # Something is not determined. Noise of the samples mixes a little of its directions into all others: these are
-    # judged without them.
+    # Something is not determined. Sampling noise mixes a little of its directions into all other couplings, which are
+    # therefore judged without them.
     share, directions = eigh(complete - missing, complete)
     squares = directions**2
     determined = share > LEAST_SHARE
@@ -227,7 +206,7 @@ def _inverse_diagonal(complete: Array, missing: Array, nv: int, nh: int) -> Arra
 
 
 def _diagonal_by_rows(complete: Array, nv: int, nh: int) -> Array:
-    """The diagonal of the inverse of a matrix in which rows of (J, K), and of L, are apart."""
+    """The diagonal of the inverse of a matrix that couples no two rows of (J, K) or of L."""
     J, K, L = _places(nv, nh)
     diagonal = np.empty(len(complete))
     for rows in [*(np.r_[j, k] for j, k in zip(J, K, strict=True)), *(np.r_[row] for row in L)]:
@@ -236,7 +215,7 @@ def _diagonal_by_rows(complete: Array, nv: int, nh: int) -> Array:
 
 
 def _diagonal_by_factor(matrix: Array) -> Array | None:
-    """The diagonal of the inverse; None of a matrix that is not positive definite."""
+    """The diagonal of the inverse; None for a matrix that is not positive definite."""
     factor, failed = dpotrf(matrix, lower=1)
     if failed:
         return None

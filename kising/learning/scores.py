@@ -1,26 +1,29 @@
-"""How good a reconstruction is (maths.md, "Scores"), and the matching of hidden units that makes the question
-fair.
+"""How good a reconstruction is (docs/maths.md, "Scores"), and the matching of hidden units that makes scores fair.
 
-The likelihood does not change when hidden units are permuted, or when one is flipped (K_·a, L_a· → -K_·a,
--L_a·): couplings learned from a start that knows nothing of the truth are scored after the permutation and
-signs that bring them nearest to it.
+The likelihood does not change when hidden units are permuted, or when one is flipped (K_·a, L_a· → -K_·a, -L_a·).
+Couplings learned from a start that knows nothing of the truth are therefore scored after the permutation and the signs
+that bring them nearest to it.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from kising.blocks import BLOCKS, TABLE
 from kising.model import Array, BondScales, Couplings, bond_scales
 
-BLOCKS = ("J", "K", "L")
-# Of a normal law, 95% lie within so many standard errors.
+# 95% of a normal distribution lie within this many standard errors.
 HALF_WIDTH = 1.96
+
+BlockShares = Sequence[float]
+"""A share of the couplings of each block, in the order of BLOCKS."""
 
 
 def rmse(estimate: Couplings, truth: Couplings, scales: BondScales) -> dict[str, float]:
-    """RMSE_X = √(mean over all entries of (X_rec - X)²) / sd_X, for X in J, K, L; infinite where the estimate
-    is not finite.
+    """RMSE_X = √(mean over all entries of (X_rec - X)²) / sd_X of every block X; infinite where the estimate is not
+    finite.
     """
     return {
         name: float(np.sqrt(np.mean((x - true) ** 2)) / sd) if np.isfinite(x).all() else float("inf")
@@ -28,17 +31,9 @@ def rmse(estimate: Couplings, truth: Couplings, scales: BondScales) -> dict[str,
     }
 
 
-class BlockShares(NamedTuple):
-    """A share of the couplings of each block."""
-
-    J: float
-    K: float
-    L: float
-
-
 def bond_shares(truth: Couplings) -> BlockShares:
-    """The share of couplings that are not zero, which a network of given connectivity has only on average."""
-    return BlockShares(*(float(np.mean(x != 0)) for x in truth))
+    """The share of couplings that are not zero; the connectivity of a network is only its average."""
+    return tuple(float(np.mean(x != 0)) for x in truth)
 
 
 def pruned(couplings: Couplings, shares: BlockShares) -> Couplings:
@@ -63,8 +58,8 @@ def _pruned(block: Array, share: float) -> Array:
 def coverage(
     estimate: Couplings, errors: Couplings, truth: Couplings, scales: BondScales
 ) -> dict[str, float | None]:
-    """Of J, K and L: the root mean square standard error in units of the bond scale, error_X, and the fraction of true
-    couplings within 95% intervals, covered_X; None where no coupling has a finite error.
+    """For every block X: error_X, the root mean square standard error in units of the bond scale, and covered_X, the
+    fraction of true couplings within 95% intervals; None where no coupling has a finite error.
     """
     found: dict[str, float | None] = {}
     for name, x, error, true, sd in zip(BLOCKS, estimate, errors, truth, scales, strict=True):
@@ -77,7 +72,7 @@ def coverage(
 
 
 def baseline(connectivity: float) -> float:
-    """The RMSE to expect of the estimate that is zero everywhere: √c."""
+    """The expected RMSE of the estimate that is zero everywhere: √c."""
     return float(np.sqrt(connectivity))
 
 
@@ -104,21 +99,32 @@ class Alignment(NamedTuple):
     order: np.ndarray
     """learned unit order[a] is matched with true unit a"""
     signs: np.ndarray
-    """±1: whether that learned unit is turned over"""
+    """±1: whether that learned unit is flipped"""
 
     def apply(self, couplings: Couplings) -> Couplings:
         """The couplings with hidden units in the truth's order and orientation."""
-        J, K, L = couplings
-        return Couplings(J, K[:, self.order] * self.signs, L[self.order] * self.signs[:, None])
+        matched = []
+        for block, x in zip(TABLE, couplings, strict=True):
+            if block.rows == "hidden":
+                x = x[self.order] * self.signs[:, None]
+            if block.columns == "hidden":
+                x = x[:, self.order] * self.signs
+            matched.append(x)
+        return Couplings(*matched)
 
 
 def align(estimate: Couplings, truth: Couplings, scales: BondScales) -> Alignment:
     """The permutation and signs of hidden units nearest to the truth, by squares of K/sd_K and L/sd_L."""
     learned = np.hstack([estimate.K.T / scales.K, estimate.L / scales.L])
     true = np.hstack([truth.K.T / scales.K, truth.L / scales.L])
-    # |x - y|² = |x|² + |y|² - 2 x·y: over a permutation only the products matter, and the sign takes the
-    # better of the two.
+    # |x - y|² = |x|² + |y|² - 2 x·y: over a permutation only the products matter, and each sign is chosen to make
+    # its product positive.
     products = true @ np.nan_to_num(learned).T
     _, order = linear_sum_assignment(np.abs(products), maximize=True)
     signs = np.where(products[np.arange(len(order)), order] < 0, -1.0, 1.0)
     return Alignment(order, signs)
+
+
+def matched(estimate: Couplings, truth: Couplings, scales: BondScales) -> Couplings:
+    """The estimate with its hidden units in the truth's order and orientation."""
+    return align(estimate, truth, scales).apply(estimate)

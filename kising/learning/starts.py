@@ -1,26 +1,36 @@
-"""Where learning starts (maths.md, "Initial couplings").
+"""Where learning starts (docs/maths.md, "Initial couplings"), and the seeds of what is drawn on the way.
 
-`signs`    the paper's: the sign of the true coupling times a random magnitude; a true zero starts at zero.
+`signs`    the paper's start: the sign of the true coupling times a random magnitude; a true zero starts at zero.
            It tells the learner part of the truth, and resolves the symmetries of hidden units.
 `random`   nothing of the truth: J from a fit of the visible spins alone, K and L random.
 """
 
 import numpy as np
 
+from kising.errors import InputError
 from kising.estimators.chunks import cut
+from kising.learning.state import Problem
 from kising.model import Array, BondScales, Couplings, Spins
 from kising.seeds import Seed, random_stream
 
-STARTS = ("signs", "random")
-# Near K = L = 0 the likelihood is flat in both; half a bond's scale is far enough from it for learning to set
-# off at once.
+# Near K = L = 0 the likelihood is flat in both. Half a bond scale is far enough away for learning to leave at once.
 SPREAD = 0.5
-# How long steps must have shrunk before they are accelerated (`em.Learning.patience`). Accelerated from the
-# first, most fits of (20, 4, g=1, c=1) from a random start ended on a saddle; with this patience, none of
-# those tried did.
+# Iterations in a row for which steps must have shrunk before they are accelerated. Accelerated from the first, most
+# fits of (20, 4, g=1, c=1) from a random start ended on a saddle; with this patience, none of those tried did.
 PATIENCE = {"signs": 0, "random": 10}
 VISIBLE_ITERATIONS = 30
 VISIBLE_TOLERANCE = 1e-6
+
+
+def draw_start(problem: Problem, start: str, seed: Seed) -> Couplings:
+    """The couplings that learning starts from."""
+    if start == "random":
+        return from_data(problem.visible, problem.hidden, problem.scales, seed)
+    if problem.truth is None:
+        raise InputError(
+            "start='signs' takes the signs of the true couplings: give truth=, or start='random'"
+        )
+    return from_signs(problem.truth, problem.scales, seed)
 
 
 def chain_seed(seed: Seed) -> Seed:
@@ -34,7 +44,7 @@ def error_seed(seed: Seed) -> Seed:
 
 
 def seeds_of(seed: Seed, starts: int) -> list[Seed]:
-    """The seeds of several starts, the first of which is the seed itself."""
+    """The seeds of several starts; the first is the seed itself."""
     return [seed, *(_later(seed, 2 + k) for k in range(1, starts))]
 
 

@@ -1,0 +1,210 @@
+"""One learning session, from the start to the result: what `fit`, the runs of a sweep and pilots all go through.
+
+A session is fixed: the problem, the learner, the step chosen for both, and a seed. Its states are values. `advance` is
+a pure function from one state to the next, so learning can stop after any iteration and go on elsewhere, from a
+checkpoint, with the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from kising.arrays import holds_arrays
+from kising.errors import CheckpointError
+from kising.estimators.estep import EStep
+from kising.estimators.gradient import Gradient
+from kising.estimators.sampling import Sampling
+from kising.learning.checkpoint import load
+from kising.learning.errors import standard_errors
+from kising.learning.layout import slopes
+from kising.learning.pilots import likeliest_start
+from kising.learning.starts import PATIENCE, chain_seed, draw_start, error_seed
+from kising.learning.state import EMState, Problem, prepare
+from kising.learning.steps.base import Step
+from kising.learning.steps.choice import choose
+from kising.learning.trace import trace_row
+from kising.learning.verdict import converged_blocks, judge, relative_sizes
+from kising.model import BondScales, Couplings, Spins
+from kising.options import Learner
+from kising.seeds import Seed
+
+
+@holds_arrays
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """The result of a session."""
+
+    couplings: Couplings
+    """as learned: hidden units in the order and orientation in which they came out"""
+    converged: dict[str, bool]
+    """for each block: whether it had converged when learning ended"""
+    rmse: dict[str, float] | None
+    """for each block, in units of the bond scale, after matching hidden units where the start was random; None
+    without a truth
+    """
+    outcome: str
+    """converged | stalled | diverged"""
+    iterations: int
+    """EM iterations made"""
+    estimator: str
+    """the one that ran, where `auto` was asked for"""
+    monte_carlo_error: Couplings | None
+    """of estimators that sample: the standard error of the couplings that is due to sampling, not to the data"""
+    standard_error: Couplings | None
+    """of the couplings, from the observed information, that of sampling included; None unless it was asked for, and
+    where learning diverged
+    """
+    state: EMState
+    """where learning ended"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A problem and how it is learned."""
+
+    step: Step
+    """the strategy, with the problem and the learner that it is for"""
+    seed: Seed
+    given_start: Couplings | None = None
+    """couplings to start from; None: as the learner says"""
+    threads: int = 1
+    """they change the time, not the result"""
+
+    @classmethod
+    def of(
+        cls,
+        visible: Spins,
+        hidden: int,
+        learner: Learner,
+        *,
+        seed: Seed,
+        scales: BondScales,
+        truth: Couplings | None = None,
+        start: Couplings | None = None,
+        threads: int = 1,
+    ) -> Session:
+        """A session for a recording that was checked before; an InputError where the learner cannot treat it."""
+        estep = EStep.of(learner, hidden)
+        aligned = start is None and learner.start == "random"
+        problem = prepare(visible, hidden, scales, truth, aligned=aligned)
+        patience = PATIENCE[learner.start] if start is None else 0
+        step = choose(problem, learner, estep, patience=patience)
+        return cls(step=step, seed=seed, given_start=start, threads=threads)
+
+    @property
+    def problem(self) -> Problem:
+        """What is learned from."""
+        return self.step.problem
+
+    @property
+    def learner(self) -> Learner:
+        """How it is learned."""
+        return self.step.learner
+
+    @property
+    def scoring_estep(self) -> EStep:
+        """The E-step that learned couplings are scored by; an estimator that samples draws little for it."""
+        return self.step.estep.sampled(Sampling.brief(chain_seed(self.seed)))
+
+    @cached_property
+    def start(self) -> Couplings:
+        """The couplings that learning starts from."""
+        if self.given_start is not None:
+            return self.given_start
+        return self.draw_start(self.seed) if self.learner.starts == 1 else likeliest_start(self)
+
+    def draw_start(self, seed: Seed) -> Couplings:
+        """The start that belongs to a seed."""
+        return draw_start(self.problem, self.learner.start, seed)
+
+    def shortened(self, *, slices: int, iterations: int) -> Session:
+        """The same for the beginning of the recording, and for fewer iterations."""
+        problem = prepare(
+            self.problem.visible[: slices + 2], self.problem.hidden, self.problem.scales, self.problem.truth
+        )
+        fewer = min(iterations, self.learner.max_iterations)
+        learner = self.learner.model_copy(update={"max_iterations": fewer})
+        step = choose(problem, learner, self.step.estep, patience=self.step.patience)
+        return replace(self, step=step)
+
+    def begin(self) -> EMState:
+        """The state before the first iteration."""
+        return self.step.begin(self.start, chain_seed(self.seed))
+
+    def resume(self, saved: bytes | None) -> EMState | None:
+        """The state of a checkpoint; None where there is none, or none that is sound and of such a network."""
+        if saved is None:
+            return None
+        try:
+            state = load(saved)
+        except CheckpointError:
+            return None
+        return state if self.fits(state) else None
+
+    def fits(self, state: EMState) -> bool:
+        """Whether a state is that of a network of this size."""
+        return state.couplings.K.shape == (self.problem.visible.shape[1], self.problem.hidden)
+
+    def states(self, state: EMState) -> Iterator[EMState]:
+        """The states after each iteration that is left, until learning ends."""
+        while state.outcome == "running":
+            state = self.advance(state)
+            yield state
+
+    def run(self, state: EMState | None = None) -> EMState:
+        """The state in which learning ends, from the start or from a state given."""
+        last = self.begin() if state is None else state
+        for last in self.states(last):  # noqa: B007, B020
+            pass
+        return last
+
+    def advance(self, state: EMState) -> EMState:
+        """One EM iteration: the E-step at the couplings of `state`, the verdict, and, unless that ends it, the step to
+        the next couplings.
+        """
+        return self.conclude(*self.step.observe(state, threads=self.threads))
+
+    def conclude(self, state: EMState, gradient: Gradient) -> EMState:
+        """What follows the E-step of an iteration."""
+        step, problem = self.step, self.problem
+        direction = step.direction(state, gradient) if _is_finite(gradient) else None
+        sizes = relative_sizes(direction, problem.scales)
+        verdict = judge(state, direction, step.settled(state, sizes), problem, self.learner)
+        row = trace_row(
+            state.iteration, sizes, problem.rmse(step.learned(state)), gradient, step.noise(state)
+        )
+        trace = np.vstack([state.trace, row])
+        if direction is not None and verdict.outcome == "running":
+            state = step.advance(state, direction, gradient)
+        return replace(state, trace=trace, held=verdict.held, outcome=verdict.outcome)
+
+    def result(self, state: EMState, *, errors: bool = False) -> Learned:
+        """The result of learning that has ended; `errors` asks for standard errors."""
+        couplings = self.step.learned(state)
+        return Learned(
+            couplings=couplings,
+            converged=converged_blocks(state, self.learner),
+            rmse=self.problem.rmse(couplings),
+            outcome=state.outcome,
+            iterations=state.iteration,
+            estimator=self.step.estep.estimator.name,
+            monte_carlo_error=self.step.monte_carlo_error(state),
+            standard_error=self._standard_error(state) if errors else None,
+            state=state,
+        )
+
+    def _standard_error(self, state: EMState) -> Couplings | None:
+        if state.outcome == "diverged":
+            return None
+        seed = error_seed(self.seed)
+        errors = standard_errors(self.step.learned(state), self.problem.visible, seed=seed)
+        noise = self.step.monte_carlo_error(state)
+        return errors if noise is None else Couplings(*map(np.hypot, errors, noise))
+
+
+def _is_finite(gradient: Gradient) -> bool:
+    return all(np.isfinite(x).all() for x in slopes(gradient))

@@ -1,0 +1,9 @@
+"""Steps as strategies: from a gradient to the next couplings. `choice.choose` picks one for a session.
+
+`scaled`     the gradient divided by the averaged complete-data information, accelerated: needs no rate
+`metric`     the same, divided by each row's own information: for exact averages
+`sampled`    the same for noisy averages: full steps first, then shrinking ones whose mean is the result
+`penalised`  towards a likelihood with an l1 penalty
+`decimated`  towards a given share of non-zero couplings
+`plain`      the paper's gradient ascent, at a rate; one of the others decides when it ends
+"""

@@ -1,0 +1,65 @@
+"""What a session asks of a step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kising.blocks import BLOCKS
+from kising.estimators.estep import EStep
+from kising.estimators.gradient import Gradient, checked_gradient
+from kising.learning.state import EMState, Problem, first_state
+from kising.learning.steps.prior import with_prior
+from kising.model import Couplings
+from kising.options import Learner
+from kising.seeds import Seed
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """One way to learn, for one problem. An iteration is `observe`, `direction`, the verdict on that, and `advance`."""
+
+    problem: Problem
+    learner: Learner
+    estep: EStep
+    patience: int
+    """iterations in a row for which steps must have shrunk before they are accelerated"""
+
+    @classmethod
+    @abstractmethod
+    def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
+        """Whether this is the step to take."""
+
+    def begin(self, couplings: Couplings, seed: Seed) -> EMState:
+        """The state before the first iteration; `seed` is for steps that sample."""
+        return first_state(couplings)
+
+    def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
+        """Make the E-step: its gradient, and the state with all that goes along with it."""
+        found = checked_gradient(state.couplings, self.problem.visible, self.estep, threads=threads)
+        return state, with_prior(found, state.couplings, self.problem, self.learner)
+
+    @abstractmethod
+    def direction(self, state: EMState, gradient: Gradient) -> Couplings:
+        """The scale-free step, which the verdict looks at."""
+
+    def settled(self, state: EMState, sizes: Sequence[float]) -> Sequence[bool]:
+        """For each block, whether it has settled, given the relative size of its step."""
+        return [size < self.learner.tolerance for size in sizes]
+
+    @abstractmethod
+    def advance(self, state: EMState, direction: Couplings, gradient: Gradient) -> EMState:
+        """The state with the next couplings, and what is remembered of the step to them."""
+
+    def learned(self, state: EMState) -> Couplings:
+        """The result so far."""
+        return state.couplings
+
+    def monte_carlo_error(self, state: EMState) -> Couplings | None:
+        """The part of the result's error that is due to sampling; None where there is none, or none known yet."""
+        return None
+
+    def noise(self, state: EMState) -> Sequence[float]:
+        """For each block, the Monte-Carlo error as a share of the statistical error; NaN where it is not known."""
+        return [np.nan for _ in BLOCKS]

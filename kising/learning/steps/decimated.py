@@ -1,0 +1,99 @@
+"""Decimation: a given number of couplings differ from zero.
+
+A block keeps the couplings that are largest in size after a whole scale-free step. The others are zero, and every row
+goes to the minimum of q (`sparse` has it) over what it keeps. A coupling that was dropped can come back. The step
+vanishes where G = 0 for all that is kept.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kising.blocks import BLOCKS
+from kising.errors import InputError
+from kising.estimators.estep import EStep
+from kising.estimators.gradient import Gradient
+from kising.learning.scores import BlockShares, bond_shares
+from kising.learning.state import EMState, History, Problem, SpinProducts
+from kising.learning.steps.scaled import ridged, scaled_step
+from kising.learning.steps.sparse import SparseStep, step_by_rows
+from kising.model import Array, Couplings
+from kising.options import Learner
+
+# Iterations until as few couplings are kept as asked for: the first steps say little about which these are.
+NARROWING = 20
+
+
+@dataclass(frozen=True)
+class DecimatedStep(SparseStep):
+    """Scaled steps among ever fewer couplings."""
+
+    def __post_init__(self) -> None:
+        if self.learner.decimate == "known" and self.problem.truth is None:
+            raise InputError(
+                "decimate='known' takes the number of true couplings that are not zero: give truth=, or a share"
+            )
+
+    @classmethod
+    def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
+        """Where it was asked for."""
+        return learner.decimate != "none"
+
+    @property
+    def shares(self) -> BlockShares:
+        """The share of each block's couplings that may differ from zero in the end."""
+        if self.learner.decimate == "known":
+            assert self.problem.truth is not None
+            return bond_shares(self.problem.truth)
+        return tuple(float(self.learner.decimate) for _ in BLOCKS)
+
+    def direction(self, state: EMState, gradient: Gradient) -> Couplings:
+        """To the minimum over what is kept at this iteration."""
+        shares = shares_kept(self.shares, state.iteration)
+        return decimated_step(state.couplings, gradient, self.problem.products, shares)
+
+    def settled(self, state: EMState, sizes: Sequence[float]) -> Sequence[bool]:
+        """Nothing settles while couplings are still being dropped."""
+        return [state.iteration >= NARROWING and ok for ok in super().settled(state, sizes)]
+
+    def comparable_history(self, state: EMState, direction: Couplings) -> History:
+        """None where the step drops couplings or takes some back: earlier steps were among others."""
+        pairs = zip(state.couplings, direction, strict=True)
+        same = all(np.array_equal(x == 0, x + dx == 0) for x, dx in pairs)
+        return state.history if same else state.history.without_steps()
+
+
+def shares_kept(shares: BlockShares, iteration: int) -> BlockShares:
+    """The share of each block's couplings that is kept at an iteration: 1 at the first, falling to the one given."""
+    return tuple(share ** (min(iteration, NARROWING) / NARROWING) for share in shares)
+
+
+def decimated_step(
+    couplings: Couplings, gradient: Gradient, products: SpinProducts, shares: BlockShares
+) -> Couplings:
+    """From the couplings to the minimum of q over the share of every block that is kept, the others at zero."""
+    whole = scaled_step(gradient, products)
+    kept = Couplings(
+        *(_largest(x + dx, share) for x, dx, share in zip(couplings, whole, shares, strict=True))
+    )
+    return step_by_rows(_restricted_rows, couplings, gradient, products, kept)
+
+
+def _largest(block: Array, share: float) -> Array:
+    """True for the largest entries of a block, as many as its share says."""
+    order = np.argsort(-np.abs(block), axis=None, kind="stable")
+    chosen = np.zeros(block.size, dtype=bool)
+    chosen[order[: round(share * block.size)]] = True
+    return chosen.reshape(block.shape)
+
+
+def _restricted_rows(rows: Array, G: Array, C: Array, freedom: Array, kept: Array) -> Array:
+    C = ridged(C)
+    steps: Array = -rows
+    for step, slope, f, own in zip(steps, G, freedom, kept, strict=True):
+        if own.any():
+            # What is dropped moves too, and what is kept makes up for that.
+            pull = slope[own] / f - C[np.ix_(own, ~own)] @ step[~own]
+            step[own] = np.linalg.solve(C[np.ix_(own, own)], pull)
+    return steps

@@ -1,0 +1,187 @@
+"""Steps measured by each row's own information (docs/maths.md, "Learning").
+
+A step is the gradient divided by the information that complete data would hold, for row i of (J, K)
+
+    A_i = ⟨ (1 - tanh² f_i) x xᵀ ⟩,  x = (s, σ)            for row a of L: ⟨ (1 - tanh² b_a) s⁻ s⁻ᵀ ⟩
+
+It is at least the information that the visible spins hold, so that full steps do not overshoot once couplings are
+near. With the weights 1 - tanh² replaced by their mean, as in `scaled`, they do: where strong bonds meet, spins are
+free only while their fields cancel, and A_i has directions with many times the mean weight and directions with next to
+none. Along the latter, a step that is divided by the mean is tiny wherever the maximum lies: learning seems to have
+converged on a plateau, hundreds of nats below it.
+
+Averages are those of the first slices of a recording, over the chains of a sampler, or over one hidden state per slice
+that is drawn from the marginals of the E-step. A metric is kept for many iterations: it must be roughly right, not
+exact.
+
+Learning with exact averages takes its first step as `scaled` does, and no coupling moves by more than its bond scale
+at once. Far from the end, the weights say little about where the steps of a sampler lead; there the mean of a weight
+and its bound, 1, stands for all of them.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from kising.estimators.chunks import fields
+from kising.estimators.estep import EStep
+from kising.estimators.gibbs.chains import Chains
+from kising.estimators.gradient import Gradient
+from kising.estimators.moments import marginals
+from kising.estimators.parallel import one_blas_thread
+from kising.learning.layout import Rows, from_rows, rows_of, slopes
+from kising.learning.state import Anchor, EMState, History, Mixture, Problem
+from kising.learning.steps.scaled import RIDGE, ScaledStep
+from kising.model import Array, BondScales, Couplings, Spins
+from kising.options import LARGEST_METRIC, Learner
+from kising.seeds import random_stream
+
+SLICES = 4096
+# A sampler's metric has a matrix per row from this iteration on.
+FIRST_OF_ROWS = 16
+LEAST_FREEDOM = 1e-2
+# More than half of A_i keeps steps from overshooting; the rest keeps noise from running along directions of which A_i
+# has hardly any.
+NOISY = Mixture(0.6, 0.6)
+# Without noise, just enough of the average that no direction is divided by zero.
+SMOOTH = Mixture(1.0, 0.05)
+
+
+class Metric(NamedTuple):
+    """Inverses of the information per slice."""
+
+    matrices: Rows
+    """one matrix per row, (Nv, Nv+Nh, Nv+Nh) and (Nh, Nv, Nv), or one for all rows"""
+    weights: Rows
+    """what a row's step is divided by besides, (Nv,) and (Nh,)"""
+
+
+@dataclass
+class MetricCache:
+    """The metric of the last anchor. It takes long to make, and a state does not save it."""
+
+    anchor: Anchor | None = None
+    metric: Metric | None = None
+
+    def of(self, anchor: Anchor, visible: Spins) -> Metric:
+        """The metric of an anchor; made anew only where the anchor is another."""
+        if self.metric is None or self.anchor is not anchor:
+            self.anchor, self.metric = anchor, metric_of(anchor, visible)
+        return self.metric
+
+
+@dataclass(frozen=True)
+class MetricStep(ScaledStep):
+    """Steps divided by each row's own information, accelerated."""
+
+    cache: MetricCache = field(default_factory=MetricCache)
+
+    @classmethod
+    def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
+        """Where averages are exact, and the network is not too large.
+
+        The gradient of approximate averages is not that of a likelihood. Its error, divided by next to nothing, would
+        throw couplings far out.
+        """
+        exact = estep.estimator.unbiased and not estep.estimator.samples
+        return exact and fits(problem.visible.shape[1], problem.hidden)
+
+    def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
+        """The E-step; at some iterations, the metric is taken anew."""
+        state, gradient = super().observe(state, threads=threads)
+        if is_due(state.iteration, noisy=False):
+            mu = marginals(state.couplings, self.problem.visible[: SLICES + 2], self.estep)
+            state = replace(state, anchor=of_marginals(state.couplings, mu, state.iteration))
+        return state, gradient
+
+    def direction(self, state: EMState, gradient: Gradient) -> Couplings:
+        """The gradient over the information of every row, once that is known."""
+        if state.anchor is None:
+            return super().direction(state, gradient)
+        metric = self.cache.of(state.anchor, self.problem.visible)
+        return bounded(metric_step(metric, gradient), self.problem.scales)
+
+    def comparable_history(self, state: EMState, direction: Couplings) -> History:
+        """None where the metric is new: earlier steps were measured by another."""
+        return state.history.without_steps() if is_due(state.iteration, noisy=False) else state.history
+
+
+def is_due(iteration: int, *, noisy: bool) -> bool:
+    """Whether a new metric is made at this iteration: for a sampler at 0, 1, 4, 16, ..., else at 1, 2, 4, 8, ..."""
+    if iteration == 0:
+        return noisy
+    return iteration.bit_count() == 1 and (iteration.bit_length() % 2 == 1 or not noisy)
+
+
+def of_chains(couplings: Couplings, chains: Chains, iteration: int) -> Anchor:
+    """The anchor of a sampler's metric."""
+    rows = fits(*couplings.K.shape) and iteration >= FIRST_OF_ROWS
+    return Anchor(couplings, chains[:SLICES].copy(), rows, NOISY)
+
+
+def of_marginals(couplings: Couplings, mu: Array, iteration: int) -> Anchor:
+    """The anchor where ⟨σ⟩ of the first slices is known: one hidden state per slice is drawn from it."""
+    # The draws are a way to take an average, the same for every run; what is learned does not depend on them.
+    chance = random_stream(iteration).random(mu.shape)
+    return Anchor(couplings, np.where(chance < 0.5 + 0.5 * mu, 1, -1).astype(np.int8), True, SMOOTH)
+
+
+def fits(visible: int, hidden: int) -> bool:
+    """Whether a network is small enough for a matrix per row."""
+    return visible * (visible + hidden) ** 2 + hidden * visible**2 <= LARGEST_METRIC
+
+
+def metric_of(anchor: Anchor, visible: Spins) -> Metric:
+    """The metric: a function of the anchor and the recording alone."""
+    sigma = anchor.chains.astype(np.float64)
+    with one_blas_thread():
+        chunk = fields(anchor.couplings, visible, slice(0, len(sigma)))
+        m = np.tanh(chunk.theta + sigma @ anchor.couplings.K.T)
+        inputs = Rows(np.hstack([chunk.now, sigma]), chunk.before)
+        freedom = Rows(1.0 - m**2, 1.0 - np.tanh(chunk.b) ** 2)
+        found = [_inverses(x, weights, anchor) for x, weights in zip(inputs, freedom, strict=True)]
+    matrices, weights = zip(*found, strict=True)
+    return Metric(Rows(*matrices), Rows(*weights))
+
+
+def _inverses(x: Array, freedom: Array, anchor: Anchor) -> tuple[Array, Array]:
+    n, size = x.shape
+    C = x.T @ x / n
+    ridge = RIDGE * np.eye(size)
+    mean = freedom.mean(axis=0)
+    if not anchor.rows:
+        return np.linalg.inv(C + ridge)[None], 0.5 + 0.5 * mean
+    found = np.empty((len(mean), size, size))
+    for i, w in enumerate(mean):
+        own = (x.T * freedom[:, i]) @ x / n
+        least = anchor.mixture.average * max(w, LEAST_FREEDOM)
+        found[i] = np.linalg.inv(anchor.mixture.own * own + least * C + ridge)
+    return found, np.ones(len(mean))
+
+
+def metric_step(metric: Metric, gradient: Gradient) -> Couplings:
+    """The gradient, divided by the information row by row."""
+    return from_rows(Rows(*map(_divided, rows_of(slopes(gradient)), *metric)))
+
+
+def _divided(rows: Array, inverses: Array, weights: Array) -> Array:
+    solved: Array = np.einsum("kij,kj->ki", np.broadcast_to(inverses, (len(rows), *inverses.shape[1:])), rows)
+    return solved / weights[:, None]
+
+
+def bounded(step: Couplings, scales: BondScales) -> Couplings:
+    """The step with no coupling moving by more than its bond scale."""
+    return Couplings(*(np.clip(dx, -sd, sd) for dx, sd in zip(step, scales, strict=True)))
+
+
+def complete_errors(metric: Metric, n_slices: int) -> Couplings:
+    """The standard errors that couplings would have if the hidden spins were seen, as far as the metric knows: a tenth
+    too small for the usual coupling.
+    """
+
+    def of_rows(inverses: Array, weights: Array) -> Array:
+        errors: Array = np.sqrt(np.diagonal(inverses, axis1=1, axis2=2) / (weights[:, None] * n_slices))
+        return errors
+
+    return from_rows(Rows(*map(of_rows, *metric)))

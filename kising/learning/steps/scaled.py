@@ -1,0 +1,84 @@
+"""The step that needs no rate: the gradient of a row, divided by the row's complete-data information (docs/maths.md,
+"Learning").
+
+Here the weights 1 - m_i² are averaged over slices: the information of row i is (mean of 1 - m_i²) C, with C the mean of
+x xᵀ, x = (s, σ); for a row of L, x = s⁻. Repeating the step is EM. Acceleration makes a longer one of the last few.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from kising.estimators.estep import EStep
+from kising.estimators.gradient import Gradient
+from kising.learning.layout import Rows, from_rows, rows_of, slopes
+from kising.learning.state import EMState, History, Problem, SpinProducts
+from kising.learning.steps.acceleration import accelerate
+from kising.learning.steps.base import Step
+from kising.model import Array, Couplings
+from kising.options import Learner
+
+# Relative to the unit diagonal of C: makes C positive definite where there are fewer slices than spins.
+RIDGE = 1e-6
+# Keeps a row that never varies (1 - m² → 0) from being divided by zero.
+SMALLEST_FREEDOM = 1e-3
+
+
+class ScaledStep(Step):
+    """Steps divided by averaged information, accelerated."""
+
+    @classmethod
+    def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
+        """Always: others come first."""
+        return True
+
+    def direction(self, state: EMState, gradient: Gradient) -> Couplings:
+        """The gradient over the information."""
+        return scaled_step(gradient, self.problem.products)
+
+    def advance(self, state: EMState, direction: Couplings, gradient: Gradient) -> EMState:
+        """Accelerate, and land where this kind of step may."""
+        past = self.comparable_history(state, direction)
+        moved, history = accelerate(
+            state.couplings, direction, past, self.problem.scales, patience=self.patience
+        )
+        return replace(state, couplings=self.landing(state, direction, moved), history=history)
+
+    def comparable_history(self, state: EMState, direction: Couplings) -> History:
+        """The history, as far as its steps were of the same kind as this one."""
+        return state.history
+
+    def landing(self, state: EMState, direction: Couplings, moved: Couplings) -> Couplings:
+        """The couplings to go on from, where acceleration has come to `moved`."""
+        return moved
+
+
+def scaled_step(gradient: Gradient, products: SpinProducts) -> Couplings:
+    """G C⁻¹ / freedom, row by row."""
+    inputs, freedom = complete_information(gradient, products), freedom_of(gradient)
+    return from_rows(Rows(*map(_solve_rows, rows_of(slopes(gradient)), inputs, freedom)))
+
+
+def complete_information(gradient: Gradient, products: SpinProducts) -> Rows:
+    """C of the rows of (J, K), mean of x xᵀ with x = (s, σ), and of the rows of L, mean of s⁻ s⁻ᵀ."""
+    C = np.block(
+        [[products.now, gradient.visible_hidden], [gradient.visible_hidden.T, gradient.hidden_hidden]]
+    )
+    return Rows(C, products.before)
+
+
+def freedom_of(gradient: Gradient) -> Rows:
+    """The mean weight of every row, (Nv,) and (Nh,), kept away from zero."""
+    both = (gradient.freedom_visible, gradient.freedom_hidden)
+    return Rows(*(np.maximum(freedom, SMALLEST_FREEDOM) for freedom in both))
+
+
+def ridged(C: Array) -> Array:
+    """A matrix that is positive definite."""
+    return C + RIDGE * np.eye(len(C))
+
+
+def _solve_rows(rows: Array, C: Array, freedom: Array) -> Array:
+    solved: Array = cho_solve(cho_factor(ridged(C)), rows.T).T
+    return solved / freedom[:, None]
