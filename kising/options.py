@@ -444,6 +444,15 @@ def leaves_of(section: type[BaseModel], prefix: str = "") -> Iterator[Leaf]:
 LEAVES: Mapping[str, Leaf] = {
     leaf.key: leaf for name, section in POINT_SECTIONS.items() for leaf in leaves_of(section, f"{name}.")
 }
+
+
+def choices(key: str) -> tuple[str, ...]:
+    """The words that an option accepts."""
+    kind = LEAVES[key].kind
+    assert isinstance(kind, Choice)
+    return kind.words
+
+
 #: The keys whose values decide which options have an effect.
 GATE_KEYS: Final = ("learner.estimator", "learner.step")
 

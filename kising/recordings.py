@@ -1,23 +1,23 @@
-"""Recordings from outside: read, checked, fitted, and the couplings written down."""
+"""Recordings from files: reading them, fitting them, and writing the couplings."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from kising.errors import RecordingError
+from kising.blocks import BLOCKS
+from kising.errors import InputError, RecordingError
 from kising.sweep.store.directory import atomic_write
 
 if TYPE_CHECKING:
     from kising.learning.fit import Fit
 
 READERS = (".npy", ".csv", ".txt")
-# Sweeps that tell where importance sampling should look for the likelihood.
-SWEEPS = 40
 
 
 class FileFit(NamedTuple):
@@ -29,7 +29,7 @@ class FileFit(NamedTuple):
 
 
 def read_recording(path: Path) -> npt.NDArray[Any]:
-    """A (T, Nv) array from a .npy file, or from text with a row a step, separated by commas or blanks."""
+    """A (T, Nv) array from a .npy file, or from text with one row per time step, separated by commas or blanks."""
     try:
         if path.suffix == ".npy":
             array: npt.NDArray[Any] = np.load(path, allow_pickle=False)
@@ -52,23 +52,19 @@ def fit_file(
     *,
     hidden: int,
     seed: int,
-    estimator: str,
-    starts: int = 1,
-    prior: float | None = None,
-    l1: float = 0.0,
-    decimate: float | None = None,
     errors: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> FileFit:
-    """Fit a recording and write J, K, L, the trace and, if asked for, standard errors as arrays of one .npz file."""
+    """Fit a recording and write J, K, L, the trace and, if asked for, standard errors as arrays of one .npz file.
+
+    `options` are keyword arguments of `fit`.
+    """
     from kising.learning.fit import fit
 
     recording = read_recording(path)
     try:
-        result = fit(
-            recording, hidden, estimator=estimator, start="random", starts=starts, seed=seed, prior=prior, l1=l1,
-            decimate=decimate, errors=errors,
-        )  # fmt: skip
-    except ValueError as error:
+        result = fit(recording, hidden, seed=seed, errors=errors, **(options or {}))
+    except InputError as error:
         raise RecordingError(f"{path}: {error}") from error
     buffer = io.BytesIO()
     arrays: dict[str, Any] = dict(result.couplings._asdict())
@@ -81,20 +77,23 @@ def fit_file(
 
 
 def _lines(result: Fit, recording: npt.NDArray[Any], out: Path, seed: int) -> list[str]:
-    from kising.estimators.inference import gradient
+    from kising.estimators.gradient import gradient
+    from kising.estimators.registry import entry
+    from kising.estimators.sampling import Sampling
 
     last = result.trace.iloc[-1]
     likelihood = last.log_likelihood
-    if result.estimator == "gibbs" and result.outcome != "diverged":
+    if entry(result.estimator).samples and result.outcome != "diverged":
         # Learning from samples never needs it.
+        sweeps = Sampling.brief().sweeps
         likelihood = gradient(
-            result.couplings, recording, estimator="gibbs", sweeps=SWEEPS, seed=seed
+            result.couplings, recording, estimator=result.estimator, sweeps=sweeps, seed=seed
         ).log_likelihood
     verdicts = ", ".join(f"{x} {'yes' if ok else 'no'}" for x, ok in result.converged.items())
     return [
         f"{recording.shape[0]} steps of {recording.shape[1]} visible spins; {result.outcome} after "
         f"{result.iterations} iterations (converged: {verdicts})",
-        f"estimator {result.estimator}: log-likelihood {likelihood:.5f} nats a slice; {last.bp_converged:.2%} of "
+        f"estimator {result.estimator}: log-likelihood {likelihood:.5f} nats per slice; {last.bp_converged:.2%} of "
         "slices settled",
         *_error_lines(result),
         f"J, K, L and the trace: {out}",
@@ -106,6 +105,6 @@ def _error_lines(result: Fit) -> list[str]:
         return []
     sizes = ", ".join(
         f"{name} {np.median(error):.2g} (of {np.sqrt(np.mean(x**2)):.2g})"
-        for name, x, error in zip("JKL", result.couplings, result.standard_error, strict=True)
+        for name, x, error in zip(BLOCKS, result.couplings, result.standard_error, strict=True)
     )
     return [f"median standard error, beside the root mean square of the couplings: {sizes}"]

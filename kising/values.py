@@ -112,7 +112,7 @@ class Whole(Kind):
 
     def json_schema(self) -> dict[str, Any]:
         """A JSON number without a fraction."""
-        return {"type": "integer", "minimum": self.least}
+        return {"type": "integer", "minimum": self.least, "maximum": MAX_WHOLE}
 
     def _accept(self, value: Any) -> int:
         number = _number(value, "a whole number")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, InstanceOf, ValidationError
+from pydantic import BaseModel, InstanceOf, PrivateAttr, ValidationError
 
 from kising.errors import SpecError
 from kising.messages import show
@@ -40,7 +40,7 @@ class SweepSpec(Header):
     """A sweep as it will run, made by ``read_spec`` or ``parse_spec``, which check it as a whole.
 
     In ``model``, ``data``, ``learner`` and ``score`` a key that is also an axis holds the axis's first value.
-    Presets are a way of reading a file; once it is read they have done their work.
+    Presets belong to the file, not to the sweep: ``changed`` applies one of them.
     """
 
     model: Model
@@ -50,6 +50,20 @@ class SweepSpec(Header):
     axes: tuple[InstanceOf[Axis], ...] = ()
     keep: Keep = Keep()
     resources: Resources = Resources()
+    _presets: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        """Specs are equal that make the same sweep, whatever presets their files have."""
+        if not isinstance(other, SweepSpec):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in SweepSpec.model_fields)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.task, self.seed, self.realizations))
+
+    def changed(self, *, preset: str | None = None, overrides: Sequence[str] = ()) -> SweepSpec:
+        """Return the spec with one of its file's presets and ``key=value`` overrides laid over it."""
+        return parse_spec({**_document(self), "presets": self._presets}, preset=preset, overrides=overrides)
 
 
 def read_spec(path: str | Path, *, preset: str | None = None, overrides: Sequence[str] = ()) -> SweepSpec:
@@ -66,6 +80,18 @@ def parse_spec(
 
 def dump_spec(spec: SweepSpec) -> str:
     """Return the spec as YAML, with every default written out; ``read_spec`` makes an equal spec of it."""
+    return yaml.dump(
+        _document(spec),
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=None,
+        allow_unicode=True,
+        width=110,
+    )
+
+
+def _document(spec: SweepSpec) -> dict[str, Any]:
+    """Return the spec as the mapping of a sweep file."""
     left_out = {key for axis in spec.axes for key in axis.keys}
     left_out |= {key for key, leaf in LEAVES.items() if leaf.option.task not in (None, spec.task)}
 
@@ -87,10 +113,7 @@ def dump_spec(spec: SweepSpec) -> str:
     if spec.keep != Keep():
         document["keep"] = section(spec.keep, "keep")
     document["resources"] = section(spec.resources, "resources")
-    said = {key: value for key, value in document.items() if value not in ({}, [])}
-    return yaml.dump(
-        said, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=110
-    )
+    return {key: value for key, value in document.items() if value not in ({}, [])}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -127,6 +150,7 @@ def _spec(document: Document, preset: str | None, overrides: Sequence[str]) -> S
     problems = [*document.problems, *(problem for problem in problems if problem.place not in unread)]
     if problems or spec is None:
         raise SpecError(tuple(sorted(dict.fromkeys(problems), key=_order)))
+    spec._presets.update(presets)
     return spec
 
 
