@@ -330,7 +330,8 @@ class Amount(Kind):
     def json_schema(self) -> dict[str, Any]:
         """A number of base units, text with a unit, or null."""
         pattern = rf"^\s*[0-9._eE+-]+\s*({'|'.join(self.units)})\s*$"
-        number = {"type": "number", "exclusiveMinimum": 0}
+        # Half a byte is rounded to none.
+        number = {"type": "number", "exclusiveMinimum": 0.5 if self.whole else 0, "maximum": MAX_WHOLE}
         return {"anyOf": [number, {"type": "string", "pattern": pattern}, {"type": "null"}]}
 
     def _allowed(self) -> str:
