@@ -74,6 +74,18 @@ class Arguments:
                     yield f"{name}: {value}{conflict.message}"
 
 
+def check_values(section: str, **values: Any) -> None:
+    """Raise an InputError that lists the arguments which an option of the same name would refuse."""
+    mistakes = []
+    for name, value in values.items():
+        try:
+            _parsed(LEAVES[f"{section}.{name}"], value)
+        except RefusedError as refusal:
+            mistakes.append(f"{name}={value!r}: {refusal}")
+    if mistakes:
+        raise InputError("; ".join(mistakes))
+
+
 def _parsed(leaf: Leaf, value: Any) -> Any:
     if hasattr(value, "tolist"):  # a number of NumPy's
         value = value.tolist()

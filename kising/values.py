@@ -227,8 +227,8 @@ class Flag(Kind):
         raise RefusedError(f"{show(value)} is neither true nor false")
 
     def _meant(self, value: Any) -> str:
-        said = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}
-        meant = said.get(show(value).strip("'").lower())
+        meanings = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}
+        meant = meanings.get(show(value).strip("'").lower())
         return f"; did you mean {meant}?" if meant else ""  # bare: in quotes it would be text
 
 

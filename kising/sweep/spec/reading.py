@@ -1,7 +1,7 @@
 """The spec of a sweep: read from a YAML file or a mapping, checked as a whole, written back.
 
-Every mistake is collected before anything is raised, and every preset is checked on every reading, chosen or
-not: a file does not wait for its longest run to say what is wrong with it.
+All mistakes are collected before anything is raised, and every preset is checked on every reading, chosen or not:
+a mistake must show before a long run, not after it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kising.options import (
 )
 from kising.sweep.spec.axes import Axes, Axis, read_axes
 from kising.sweep.spec.checks import check_combinations
-from kising.sweep.spec.documents import Document, Problem, path_of, plain_document, said_at
+from kising.sweep.spec.documents import Document, Problem, lookup, path_of, plain_document
 from kising.sweep.spec.layers import OVERRIDE, presets_of, unknown_preset, with_overrides, with_preset
 from kising.sweep.spec.loading import read_document
 from kising.sweep.spec.translation import translated
@@ -135,7 +135,7 @@ def _spec(document: Document, preset: str | None, overrides: Sequence[str]) -> S
     chosen = document
     if preset in presets:
         chosen = with_preset(document, preset)
-    elif preset is not None and said_at(document.value, ("presets", preset))[0] is False:
+    elif preset is not None and lookup(document.value, ("presets", preset))[0] is False:
         problems.append(unknown_preset(document, preset))
     chosen, found = with_overrides(chosen, overrides)
     problems += found
@@ -145,7 +145,7 @@ def _spec(document: Document, preset: str | None, overrides: Sequence[str]) -> S
     for name in presets:
         if name != preset:
             problems += _mistakes_of_preset(document, name, base)
-    # What could not even be read is not blamed a second time for being empty.
+    # What could not be read is not reported a second time as empty.
     unread = {problem.place for problem in document.problems}
     problems = [*document.problems, *(problem for problem in problems if problem.place not in unread)]
     if problems or spec is None:
@@ -168,7 +168,7 @@ def _order(problem: Problem) -> tuple[bool, int]:
 
 
 def _check(document: Document) -> tuple[SweepSpec | None, list[Problem]]:
-    """Return the spec that a document says, with its mistakes; no spec where there are any."""
+    """Return the spec of a document and its mistakes; no spec where there are any."""
     axes = read_axes(document)
     problems = list(axes.problems)
     value = {key: entry for key, entry in document.value.items() if key not in ("axes", "presets")}
@@ -209,9 +209,9 @@ def _put(value: dict[str, Any], key: str, entry: Any) -> None:
 def _hidden_mistakes(document: Document, axes: Axes) -> Iterator[Problem]:
     """Yield the mistakes in values that an axis replaces, and that nothing else would look at."""
     for key in axes.named:
-        said, raw = said_at(document.value, path_of(key))
+        given, raw = lookup(document.value, path_of(key))
         try:
-            if said:
+            if given:
                 LEAVES[key].kind.parse(raw)
         except RefusedError as refusal:
             yield document.problem(path_of(key), str(refusal))
