@@ -281,7 +281,7 @@ def fit(file: Path, hidden: int, seed: int, out: Path | None, errors: bool, **op
 
     Values are written as in a sweep file.
     """
-    from kising.recordings import fit_file
+    from kising.fit_command import fit_file
 
     target = out or file.with_suffix(".couplings.npz")
     outcome = fit_file(file, target, hidden=hidden, seed=seed, errors=errors, options=given(options))

@@ -67,7 +67,7 @@ def test_results_print_on_one_screen_and_compare() -> None:
         assert text.count("\n") < 24
         assert text.startswith(type(one).__name__)
         assert one == same
-        assert not one != same
+        assert (one != same) is False
         assert one != 3
         assert (one == None) is False  # noqa: E711
 
@@ -85,7 +85,16 @@ def test_results_that_differ_in_one_number_differ() -> None:
     assert pickle.loads(pickle.dumps(couplings)) == couplings
 
 
-@pytest.mark.parametrize(("preset", "overrides", "runs"), [(None, (), 2), ("one", (), 1), ("long", (), 4), ("one", ("data.length=50",), 1), (None, ("realizations=3",), 3)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("preset", "overrides", "runs"),
+    [
+        (None, (), 2),
+        ("one", (), 1),
+        ("long", (), 4),
+        ("one", ("data.length=50",), 1),
+        (None, ("realizations=3",), 3),
+    ],
+)
 def test_a_spec_honours_presets_and_overrides(
     tmp_path: Path, preset: str | None, overrides: tuple[str, ...], runs: int
 ) -> None:
