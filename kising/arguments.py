@@ -10,11 +10,12 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, TypeVar
 
 from kising.errors import InputError
 from kising.messages import did_you_mean, nearest
-from kising.options import LEAVES, RULES, Gate, Leaf, Learner, Task, unused_keys
+from kising.options import GATE_KEYS, LEAVES, RULES, EStep, Gate, Leaf, Learner, Task, choices, unused_keys
 from kising.values import RefusedError, WordOrReal
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,6 +74,18 @@ class Arguments:
                     yield f"{name}: {value}{conflict.message}"
 
 
+def check_values(section: str, **values: Any) -> None:
+    """Raise an InputError that lists the arguments which an option of the same name would refuse."""
+    mistakes = []
+    for name, value in values.items():
+        try:
+            _parsed(LEAVES[f"{section}.{name}"], value)
+        except RefusedError as refusal:
+            mistakes.append(f"{name}={value!r}: {refusal}")
+    if mistakes:
+        raise InputError("; ".join(mistakes))
+
+
 def _parsed(leaf: Leaf, value: Any) -> Any:
     if hasattr(value, "tolist"):  # a number of NumPy's
         value = value.tolist()
@@ -88,7 +101,9 @@ def _assembled(values: Mapping[str, Any]) -> Learner:
     """The section that holds these values."""
     flat = {key.removeprefix(_LEARNER): value for key, value in values.items()}
     inside = {key.removeprefix(_INSIDE): value for key, value in flat.items() if key.startswith(_INSIDE)}
-    return Learner(**{key: value for key, value in flat.items() if not key.startswith(_INSIDE)}, estep=inside)
+    return Learner(
+        **{key: value for key, value in flat.items() if not key.startswith(_INSIDE)}, estep=EStep(**inside)
+    )
 
 
 def _named(leaf: Leaf) -> str:
@@ -97,12 +112,8 @@ def _named(leaf: Leaf) -> str:
 
 def _has_effect(leaf: Leaf, task: Task) -> bool:
     """Whether an option has an effect with this task, for some estimator and step."""
-    estimators, steps = (LEAVES[f"{_LEARNER}{key}"].option.kind for key in ("estimator", "step"))
-    return any(
-        leaf.key not in unused_keys(Gate(task, estimator, step))
-        for estimator in estimators.words  # type: ignore[attr-defined]
-        for step in steps.words  # type: ignore[attr-defined]
-    )
+    gates = (Gate(task, *words) for words in product(*map(choices, GATE_KEYS)))
+    return any(leaf.key not in unused_keys(gate) for gate in gates)
 
 
 _OPTIONS = [leaf for key, leaf in LEAVES.items() if key.startswith(_LEARNER)]

@@ -14,10 +14,11 @@ def holds_arrays(cls: C) -> C:
     def equal(self: Any, other: object) -> bool:
         return type(self) is type(other) and all(map(_same, _values(self), _values(other)))
 
-    cls.__repr__ = _short  # type: ignore[assignment]
-    cls.__eq__ = equal  # type: ignore[assignment]
-    cls.__ne__ = lambda self, other: not equal(self, other)  # type: ignore[assignment]
-    cls.__hash__ = None  # type: ignore[assignment]
+    def unequal(self: Any, other: object) -> bool:
+        return not equal(self, other)
+
+    for name, method in {"__repr__": _short, "__eq__": equal, "__ne__": unequal, "__hash__": None}.items():
+        setattr(cls, name, method)
     return cls
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from kising.errors import ExecutorError, RecordingError, SpecError, StoreError
+from kising.arguments import FIT
+from kising.errors import InputError, KisingError, SpecError
+from kising.flags import flags, given
 from kising.version import __version__
 
 if TYPE_CHECKING:
@@ -23,30 +25,26 @@ if TYPE_CHECKING:
     from kising.sweep.drive.progress import Snapshot
     from kising.sweep.drive.signals import StopRequest
 
-# Exit codes: 0 all well, 1 failed runs or a fault of the machine, 2 a mistake in what was asked, 128 + n
+# Exit codes: 0 all went well, 1 failed runs or a failure of the machine, 2 a mistake in what was asked, 128 + n
 # stopped by signal n.
 FAILED, MISTAKE = 1, 2
 
 
 def _plainly(command: Callable[..., None]) -> Callable[..., None]:
-    """Say what is wrong in the words of the error, without a traceback."""
+    """Report errors in one line each, without a traceback."""
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
-
         try:
             command(*args, **kwargs)
         except SpecError as error:
             click.echo(str(error), err=True)
             sys.exit(MISTAKE)
-        except RecordingError as error:
+        except KisingError as error:
             click.echo(f"kising: {error}", err=True)
-            sys.exit(MISTAKE)
-        except (StoreError, ExecutorError) as error:
-            click.echo(f"kising: {error}", err=True)
-            sys.exit(FAILED)
+            sys.exit(MISTAKE if isinstance(error, InputError) else FAILED)
         except BrokenPipeError:
-            # Whoever was reading has gone (`kising status | head`): nothing to say, and nobody to say it to.
+            # The reader has gone (`kising status | head`): there is nobody to report to.
             sys.stderr.close()
             sys.exit(FAILED)
 
@@ -127,7 +125,7 @@ def run(
 
 
 def _farewell(stop: StopRequest) -> Callable[[Snapshot], None]:
-    """Say, once, that a stop was heard and what happens until it ends."""
+    """Confirm, once, that the sweep is stopping, and say what happens until it ends."""
     told: list[str] = []
 
     def observe(snapshot: Snapshot) -> None:
@@ -185,7 +183,7 @@ def _console() -> Console:
 def plan(
     source: Path, out: Path | None, preset: str | None, overrides: tuple[str, ...], calibrate: bool
 ) -> None:
-    """Say what a sweep would run, how much of it is done, and what the rest will cost. Starts nothing."""
+    """Show what a sweep would run, how much of it is done, and what the rest will cost. Starts nothing."""
     from kising.run import locate
     from kising.sweep.status import calibrate as measure
     from kising.sweep.status import describe_plan
@@ -202,7 +200,7 @@ def plan(
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until it ends.")
 @_plainly
 def status(directory: Path, watch: bool) -> None:
-    """Say how a sweep is doing, from any terminal, also while it runs."""
+    """Show how a sweep is doing, from any terminal, also while it runs."""
     from kising.sweep.status import describe_status, is_running
 
     while True:
@@ -246,7 +244,7 @@ def verify(directory: Path) -> None:
 )
 @_plainly
 def report(directory: Path, form: str) -> None:
-    """Write a sweep's tables anew from its parts, and a page with figures, claims and their verdicts."""
+    """Rewrite a sweep's tables from its parts, and make a page with figures, claims and their verdicts."""
     from kising.report.build import build
     from kising.report.console import show
     from kising.report.tables import refresh_tables
@@ -271,73 +269,47 @@ def report(directory: Path, form: str) -> None:
     "--seed", type=click.IntRange(min=0), required=True, help="Of the start; another may end elsewhere."
 )
 @click.option(
-    "--estimator",
-    type=click.Choice(["auto", "exact", "gibbs", "bp", "tap", "mean-field"]),
-    default="auto",
-    show_default=True,
-)
-@click.option(
-    "--starts",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Try so many starts on the beginning of the recording, and learn from the likeliest.",
-)
-@click.option(
-    "--prior",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Width of a Gaussian prior of every coupling, in bond scales of a dense network of strength 1 [none].",
-)
-@click.option(
-    "--l1",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    show_default=True,
-    help="Penalty on the size of every coupling, in standard errors.",
-)
-@click.option(
-    "--decimate",
-    type=click.FloatRange(min=0, min_open=True, max=1),
-    help="Share of the couplings that may differ from zero [all].",
-)
-@click.option(
     "--out", type=click.Path(path_type=Path), help="Where the couplings go [FILE with .couplings.npz]."
 )
 @click.option(
     "--errors", is_flag=True, help="Standard errors of the couplings too: J_error, K_error, L_error."
 )
+@flags(FIT)
 @_plainly
-def fit(
-    file: Path,
-    hidden: int,
-    seed: int,
-    estimator: str,
-    starts: int,
-    prior: float | None,
-    l1: float,
-    decimate: float | None,
-    out: Path | None,
-    errors: bool,
-) -> None:
-    """Learn couplings from a recording of your own: a .npy or .csv file, a row a step, -1 and +1."""
-    from kising.recordings import fit_file
+def fit(file: Path, hidden: int, seed: int, out: Path | None, errors: bool, **options: Any) -> None:
+    """Learn couplings from a recording of your own: a .npy or .csv file, one row per time step, -1 and +1.
 
-    outcome = fit_file(
-        file,
-        out or file.with_suffix(".couplings.npz"),
-        hidden=hidden,
-        seed=seed,
-        estimator=estimator,
-        starts=starts,
-        prior=prior,
-        l1=l1,
-        decimate=decimate,
-        errors=errors,
-    )
+    Values are written as in a sweep file.
+    """
+    from kising.fit_command import fit_file
+
+    target = out or file.with_suffix(".couplings.npz")
+    outcome = fit_file(file, target, hidden=hidden, seed=seed, errors=errors, options=given(options))
     for line in outcome.lines:
         click.echo(line)
     if not outcome.converged:
         sys.exit(FAILED)
+
+
+@main.command()
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "markdown"]),
+    default="json",
+    show_default=True,
+    help="JSON Schema for editors, or the key reference for people.",
+)
+def schema(form: str) -> None:
+    """Describe sweep files: every key, its values and its default."""
+    import json
+
+    from kising.sweep.spec.reference import json_schema, markdown
+
+    text = (
+        markdown() if form == "markdown" else json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
+    )
+    click.echo(text, nl=False)
 
 
 @main.command()

@@ -1,4 +1,4 @@
-"""The words of a message about a sweep file: how a culprit is shown, and what was probably meant."""
+"""Parts of error messages: how a wrong value is shown, and what was probably meant."""
 
 from __future__ import annotations
 

@@ -8,11 +8,13 @@ visible to hidden. One step draws every spin afresh from the state before it:
     P(σ_a(t+1) = σ) = 1 / (1 + exp(-2 σ b_a)),   b_a = Σ_j L_aj s_j(t)
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from kising.arguments import check_values
+from kising.arrays import holds_arrays
 from kising.errors import InputError
 from kising.kernels.jit import kernel
 from kising.kernels.vectors import exp, load, rows, store, width_of
@@ -20,19 +22,19 @@ from kising.seeds import Seed, random_stream
 
 Array = npt.NDArray[np.float64]
 Spins = npt.NDArray[np.int8]
-Bonds = Literal["gaussian", "binary"]
 
-# Sums over thousands of couplings stay finite below this, and a field of 1e100 is as good as an infinite one.
+# Sums over thousands of couplings stay finite below this, and a field of 1e100 acts like an infinite one.
 LARGEST_COUPLING = 1e100
 # How many steps of random numbers are drawn at once; it bounds memory and does not enter the results.
 BLOCK_STEPS = 1024
 CHECKED_STEPS = 65536
 # How many spins' messages are looked up together, and in networks of which sizes: a table for fewer spins is not
-# worth its making, for more there is no room.
+# worth making, and for more it does not fit in the cache.
 GROUPED_SPINS = 4
 GROUPED_SIZES = range(32, 1001)
 
 
+@holds_arrays
 class Couplings(NamedTuple):
     """The couplings of a network of Nv visible and Nh hidden spins."""
 
@@ -44,6 +46,7 @@ class Couplings(NamedTuple):
     """(Nh, Nv): L_aj acts on hidden spin a, from visible spin j."""
 
 
+@holds_arrays
 class Recording(NamedTuple):
     """A simulated history of T steps."""
 
@@ -79,18 +82,13 @@ def draw_couplings(
     *,
     strength: float = 1.0,
     connectivity: float = 1.0,
-    bonds: Bonds = "gaussian",
+    bonds: str = "gaussian",
     seed: Seed,
 ) -> Couplings:
     """Draw a network: each bond is non-zero with probability `connectivity`, then N(0, sd²) or ±sd."""
-    if visible < 1 or hidden < 1:
-        raise InputError(f"visible={visible}, hidden={hidden}: both must be at least 1")
-    if not 0 < connectivity <= 1:
-        raise InputError(f"connectivity={connectivity}: must be above 0 and at most 1")
-    if not (np.isfinite(strength) and strength >= 0):
-        raise InputError(f"strength={strength}: must be a finite number, 0 or more")
-    if bonds not in ("gaussian", "binary"):
-        raise InputError(f"bonds={bonds!r}: must be 'gaussian' or 'binary'")
+    check_values(
+        "model", visible=visible, hidden=hidden, strength=strength, connectivity=connectivity, bonds=bonds
+    )
     rng = random_stream(seed)
     scales = bond_scales(visible, hidden, strength=strength, connectivity=connectivity)
 
@@ -123,7 +121,7 @@ def simulate(couplings: Couplings, length: int, *, seed: Seed) -> Recording:
     room = rows(-(-(nv + nh) // width_of(np.float64)), np.float64)
     visible = np.empty((length, nv), dtype=np.int8)
     hidden = np.empty((length, nh), dtype=np.int8)
-    # Only a block of steps is ever held with visible and hidden spins in one array.
+    # Only some steps at a time are held with visible and hidden spins in one array.
     spins = np.empty((BLOCK_STEPS + 1, nv + nh), dtype=np.int8)
     spins[0] = np.where(rng.random(nv + nh) < 0.5, -1, 1)
     visible[0], hidden[0] = spins[0, :nv], spins[0, nv:]
@@ -137,8 +135,8 @@ def simulate(couplings: Couplings, length: int, *, seed: Seed) -> Recording:
 
 
 def _sent(weights: Array, together: int) -> Array:
-    """What each group of so many spins sends to every spin, for each of the group's states: a step then adds a row
-    of this table for every group, not one for every spin.
+    """What each group of `together` spins sends to every spin, for each of the group's states: a step then adds one
+    row of this table per group, not one per spin.
 
     Spin i of all rows is in lane i % 8 of vector i // 8; row (group, state) begins at vector (group 2^together +
     state) ⌈N/8⌉. Bit k of a state is set where spin k of the group is +1.
@@ -181,7 +179,7 @@ def _advance(sent: Array, together: int, uniform: Array, room: Array, spins: Spi
 
 
 def as_couplings(couplings: Couplings) -> Couplings:
-    """Couplings as contiguous float64 arrays of matching shapes, or a ValueError that names the misfit."""
+    """Couplings as contiguous float64 arrays of matching shapes, or an InputError that names what does not fit."""
     J, K, L = (np.ascontiguousarray(x, dtype=np.float64) for x in couplings)
     if J.ndim != 2 or K.ndim != 2 or L.ndim != 2:
         raise InputError(f"J, K and L must be matrices; they have {J.ndim}, {K.ndim} and {L.ndim} dimensions")
@@ -195,7 +193,7 @@ def as_couplings(couplings: Couplings) -> Couplings:
         raise InputError(f"a network needs at least one visible and one hidden spin; K is {K.shape}")
     checked = []
     for name, block in zip("JKL", (J, K, L), strict=True):
-        # One look at the largest entry is enough for ordinary couplings; NaN is not below anything.
+        # The largest entry is enough to accept ordinary couplings; a comparison with NaN is false.
         if not np.abs(block).max() <= LARGEST_COUPLING:
             if not np.isfinite(block).all():
                 raise InputError(f"{name} holds NaN or infinity; couplings must be finite")
@@ -205,7 +203,7 @@ def as_couplings(couplings: Couplings) -> Couplings:
 
 
 def as_spins(visible: npt.ArrayLike, *, width: int | None = None) -> Spins:
-    """A recording as int8 (T, Nv) with T ≥ 3, or a ValueError that names the misfit."""
+    """A recording as int8 (T, Nv) with T ≥ 3, or an InputError that names what does not fit."""
     array = np.asarray(visible)
     if array.ndim != 2:
         raise InputError(f"a recording is a (T, Nv) array; this one has {array.ndim} dimensions")
@@ -213,7 +211,7 @@ def as_spins(visible: npt.ArrayLike, *, width: int | None = None) -> Spins:
         raise InputError(f"the recording has {array.shape[1]} visible spins, the couplings {width}")
     if array.shape[0] < 3 or array.shape[1] < 1:
         raise InputError(f"a recording needs at least 3 steps of at least 1 spin; this one is {array.shape}")
-    # Rows are checked a block at a time: a mask of a long recording would outweigh the recording.
+    # Checked in pieces: the mask of a long recording would take more memory than the recording.
     for start in range(0, array.shape[0], CHECKED_STEPS):
         rows = array[start : start + CHECKED_STEPS]
         wrong = (rows != 1) & (rows != -1)

@@ -444,6 +444,15 @@ def leaves_of(section: type[BaseModel], prefix: str = "") -> Iterator[Leaf]:
 LEAVES: Mapping[str, Leaf] = {
     leaf.key: leaf for name, section in POINT_SECTIONS.items() for leaf in leaves_of(section, f"{name}.")
 }
+
+
+def choices(key: str) -> tuple[str, ...]:
+    """The words that an option accepts."""
+    kind = LEAVES[key].kind
+    assert isinstance(kind, Choice)
+    return kind.words
+
+
 #: The keys whose values decide which options have an effect.
 GATE_KEYS: Final = ("learner.estimator", "learner.step")
 
@@ -534,13 +543,16 @@ def _enumerable(values: Values) -> Iterator[Conflict]:
         return
     asked = []
     if estimator is not None and estimator != registry.AUTO:
-        asked.append((registry.entry(estimator), f"estimator {estimator}"))
+        others = listing(entry.name for entry in registry.ESTIMATORS if entry.largest_hidden is None)
+        asked.append(
+            (registry.entry(estimator), f"estimator {estimator}", f", or another estimator ({others})")
+        )
     if values["score.exact"] is True:
-        asked.append((registry.entry("exact"), "score.exact"))
-    for entry, name in asked:
+        asked.append((registry.entry("exact"), "score.exact", ""))
+    for entry, name, cure in asked:
         if entry.largest_hidden is not None and hidden > entry.largest_hidden:
-            message = f"too large for {name}, which sums over 2^hidden states; allowed: up to {entry.largest_hidden}"
-            yield Conflict("model.hidden", message, hidden)
+            message = f"too large for {name}, which sums over 2^hidden states"
+            yield Conflict("model.hidden", f"{message}; allowed: up to {entry.largest_hidden}{cure}", hidden)
 
 
 RULES: Final = (

@@ -121,7 +121,7 @@ def locate(
 ) -> tuple[SweepSpec, Path]:
     """The spec that is meant, and the directory of its results."""
     if isinstance(source, SweepSpec):
-        spec = parse_spec(source.model_dump(), preset=preset, overrides=overrides) if overrides else source
+        spec = source.changed(preset=preset, overrides=overrides) if preset or overrides else source
     elif isinstance(source, Mapping):
         spec = parse_spec(source, preset=preset, overrides=overrides)
     elif Path(source).is_dir():

@@ -112,7 +112,7 @@ class Whole(Kind):
 
     def json_schema(self) -> dict[str, Any]:
         """A JSON number without a fraction."""
-        return {"type": "integer", "minimum": self.least}
+        return {"type": "integer", "minimum": self.least, "maximum": MAX_WHOLE}
 
     def _accept(self, value: Any) -> int:
         number = _number(value, "a whole number")
@@ -227,8 +227,8 @@ class Flag(Kind):
         raise RefusedError(f"{show(value)} is neither true nor false")
 
     def _meant(self, value: Any) -> str:
-        said = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}
-        meant = said.get(show(value).strip("'").lower())
+        meanings = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}
+        meant = meanings.get(show(value).strip("'").lower())
         return f"; did you mean {meant}?" if meant else ""  # bare: in quotes it would be text
 
 
@@ -330,7 +330,8 @@ class Amount(Kind):
     def json_schema(self) -> dict[str, Any]:
         """A number of base units, text with a unit, or null."""
         pattern = rf"^\s*[0-9._eE+-]+\s*({'|'.join(self.units)})\s*$"
-        number = {"type": "number", "exclusiveMinimum": 0}
+        # Half a byte is rounded to none.
+        number = {"type": "number", "exclusiveMinimum": 0.5 if self.whole else 0, "maximum": MAX_WHOLE}
         return {"anyOf": [number, {"type": "string", "pattern": pattern}, {"type": "null"}]}
 
     def _allowed(self) -> str:

@@ -106,12 +106,13 @@ def test_extreme_couplings_simulate_without_complaint() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"visible": 0}, "at least 1"),
-        ({"hidden": 0}, "at least 1"),
+        ({"visible": 0}, "visible=0: 0 is too small; allowed: whole numbers from 1"),
+        ({"hidden": 0}, "hidden=0: 0 is too small; allowed: whole numbers from 1"),
+        ({"hidden": 0, "visible": 1.5}, "visible=1.5: 1.5 is not a whole number.*; hidden=0: "),
         ({"connectivity": 0.0}, "connectivity"),
         ({"connectivity": 1.5}, "connectivity"),
         ({"strength": float("nan")}, "strength"),
-        ({"bonds": "cauchy"}, "'gaussian' or 'binary'"),
+        ({"bonds": "cauchy"}, "allowed: gaussian, binary"),
     ],
 )
 def test_impossible_networks_are_refused(arguments: dict, message: str) -> None:

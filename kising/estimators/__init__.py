@@ -1,1 +1,1 @@
-"""The E-step, an algorithm a file: averages over hidden spins, given the visible ones."""
+"""The E-step: averages over hidden spins, given the visible ones. One algorithm per module or folder."""

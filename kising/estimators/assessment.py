@@ -1,4 +1,4 @@
-"""How an estimator does at given couplings: against the hidden states that were, and against exact averages."""
+"""How well an estimator does at given couplings: against the true hidden states, and against exact averages."""
 
 from collections.abc import Iterator
 from itertools import repeat
@@ -16,14 +16,14 @@ from kising.options import Learner
 
 
 class Assessment(NamedTuple):
-    """How an estimator does at given couplings. Means are over slices and units."""
+    """How well an estimator does at given couplings. Means are over slices and units."""
 
     converged: float
     """fraction of slices whose iteration reached its tolerance"""
     corrected: float
     """fraction of pair averages that passed ±1 and were replaced"""
     log_likelihood: float
-    """mean of log P_t, nats a slice"""
+    """mean of log P_t, nats per slice"""
     overlap: float
     """mean of σ_a(t) sign μ_a(t)"""
     rmse_m: float | None
@@ -37,13 +37,13 @@ class Assessment(NamedTuple):
 def assess(
     couplings: Couplings, recording: Recording, estep: EStep, *, against_exact: bool, threads: int = 1
 ) -> Assessment:
-    """Average over hidden spins at the couplings given, and score that against the hidden states that were."""
+    """Average over hidden spins at the couplings given, and score the averages against the true hidden states."""
     couplings = as_couplings(couplings)
     visible, hidden = recording
     n_slices = len(visible) - 2
     sums = np.zeros(7)
 
-    def tally(chunk: Chunk, estimate: Estimate, _: Errors | None) -> tuple[Array, Estimate]:
+    def count(chunk: Chunk, estimate: Estimate, _: Errors | None) -> tuple[Array, Estimate]:
         counts = [
             np.sum(estimate.converged),
             np.sum(estimate.corrected),
@@ -51,7 +51,7 @@ def assess(
         ]
         return np.array(counts, dtype=np.float64), estimate
 
-    ours = each_chunk(couplings, visible, estep, tally, keep_pairs=against_exact, threads=threads)
+    ours = each_chunk(couplings, visible, estep, count, keep_pairs=against_exact, threads=threads)
     judge: Iterator[Any] = repeat(None)
     if against_exact:
         exact_estep = EStep.of(Learner(estimator="exact"), hidden.shape[1])

@@ -1,4 +1,4 @@
-"""The gradient of the log-likelihood, as a mean over slices: what learning needs of an E-step (maths.md, "Learning")."""
+"""The gradient of the log-likelihood, a mean over slices: what learning needs of an E-step (maths.md, "Learning")."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from kising.seeds import Seed
 
 @holds_arrays
 class Gradient(NamedTuple):
-    """The gradient of the mean log-likelihood of a slice, and what a learner wants to know besides. Means are
+    """The gradient of the mean log-likelihood of a slice, and other sums that learning uses. Means are
     over slices.
     """
 
@@ -33,19 +33,19 @@ class Gradient(NamedTuple):
     L: Array
     """mean of (μ_a - tanh b_a) s_j⁻, (Nh, Nv)"""
     log_likelihood: float
-    """mean of log P_t, nats a slice"""
+    """mean of log P_t, nats per slice"""
     converged: float
     """fraction of slices whose iteration reached its tolerance"""
     corrected: float
     """fraction of pair averages that passed ±1 and were replaced"""
     iterations: float
-    """mean number of E-step iterations a slice"""
+    """mean number of E-step iterations per slice"""
     abs_m: float
     """mean of |m_i|"""
     abs_mu: float
     """mean of |μ_b|"""
     abs_pair: float
-    """mean of |⟨τ_i σ_b⟩|; of gibbs, that of single sweeps"""
+    """mean of |⟨τ_i σ_b⟩|; with samples, of single sweeps"""
     freedom_visible: Array
     """mean of 1 - m_i², (Nv,): the weight of row i of (J, K) in the complete-data information"""
     freedom_hidden: Array

@@ -19,7 +19,7 @@ from kising.seeds import Seed
 
 @holds_arrays
 class Moments(NamedTuple):
-    """Averages over the hidden spins, given the visible ones; slice k is about time step k+1 of the
+    """Averages over the hidden spins, given the visible ones; slice k is centred on time step k+1 of the
     recording.
     """
 
@@ -30,9 +30,7 @@ class Moments(NamedTuple):
     pair: Array
     """⟨tanh(f_i) σ_b⟩, (T-2, Nv, Nh)"""
     log_likelihood: Array
-    """log P_t, nats, (T-2,): exact for `exact`, by importance sampling for `gibbs`, Bethe for `bp`, the free energy
-    of the expansion for `tap` and `mean-field`
-    """
+    """log P_t, nats, (T-2,): exact, or approximate as the estimator's registry entry says"""
     converged: npt.NDArray[np.bool_]
     """whether the slice's iteration reached its tolerance, (T-2,)"""
     iterations: npt.NDArray[np.int64]
@@ -43,7 +41,7 @@ class Moments(NamedTuple):
 
 @holds_arrays
 class SampledMoments(Moments):
-    """The same of estimator gibbs."""
+    """Moments from an estimator that samples."""
 
     errors: Errors
     """standard errors of m, mu, pair and log_likelihood, from sampling"""

@@ -25,7 +25,7 @@ def in_order(work: Callable[[slice], Out], n_slices: int, threads: int) -> Itera
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Matrix products on one thread each: how BLAS divides a product among threads could enter its last digits."""
+    """Matrix products on one thread each: the way BLAS divides a product among threads could change its last digits."""
     limit: AbstractContextManager[object] = _blas().limit(limits=1, user_api="blas")
     return limit
 

@@ -17,8 +17,6 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kising.errors import InputError
-
 if TYPE_CHECKING:
     from kising.options import Learner
 
@@ -61,15 +59,6 @@ class Estimator:
         module, _, name = self.code.partition(":")
         function: Callable[..., Any] = getattr(import_module(f"kising.estimators.{module}"), name)
         return function
-
-    def check_hidden(self, hidden: int) -> None:
-        """Raise an InputError for more hidden spins than the estimator takes."""
-        if self.largest_hidden is not None and hidden > self.largest_hidden:
-            others = [other.name for other in ESTIMATORS if other.largest_hidden is None]
-            raise InputError(
-                f"hidden={hidden}: estimator {self.name} takes at most {self.largest_hidden} hidden spins; "
-                f"use {', '.join(others[:-1])} or {others[-1]}"
-            )
 
 
 def _bp_operations(nv: int, nh: int, learner: Learner) -> float:

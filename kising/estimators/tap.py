@@ -44,8 +44,8 @@ TINY = 1e-300
 
 
 class Tile(NamedTuple):
-    """Slices side by side, one a lane. All numbers lie in one array: what is named below is the first of their
-    rows in it.
+    """Slices side by side, one per lane. All numbers lie in one array; the fields below give the first row of each
+    quantity in it.
     """
 
     rows: Array
@@ -63,7 +63,7 @@ class Tile(NamedTuple):
     change: int
     """the summed square change of m and μ, 1"""
     share: int
-    """of the new values in the next ones: none in lanes that have settled, 1"""
+    """share of the new values in the next ones: 0 in lanes that have settled, 1 row"""
     log_z: int
     """1"""
     total: int
@@ -168,11 +168,11 @@ def _begin(first: int, count: int, theta: Array, g: Array, tile: Tile) -> None:
 
 @inlined
 def _update(place: int, field: Vector, tile: Tile) -> Vector:
-    """Move one magnetisation towards tanh of its field; returns by how much it wants to."""
+    """Move one magnetisation towards tanh of its field; returns the undamped step."""
     rows = tile.rows
     old, share = load(rows, place), load(rows, tile.share)
     step = tanh(field) - old
-    # A settled lane may have left floating point on the way: it is not touched, not even by a zero.
+    # A settled lane may hold values that are not finite: it must not be touched, not even by adding zero.
     new = where_above(share, 0.0, fma(share, step, old), old)
     store(rows, place, new)
     return step

@@ -80,7 +80,7 @@ def _hidden(
             expected = np.copysign((1.0 - e) / (1.0 + e), b[t, a])
             value -= abs(b[t, a])
             norm *= 1.0 + e
-            # At most 2 a factor: some hundreds of them are safe.
+            # Each factor is at most 2: a product of 512 cannot overflow.
             if a % 512 == 511 or a + 1 == nh:
                 value -= np.log(norm)
                 norm = 1.0

@@ -1,4 +1,4 @@
-"""The plan of a sweep: its runs in a fixed order, with ids and seeds that come from content alone."""
+"""The plan of a sweep: its runs in a fixed order, with ids and seeds that depend on content alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Run:
     point: Point
     realization: int
     keep: Keep = NOTHING
-    """what to keep of it besides its row"""
+    """optional artifacts"""
 
     @property
     def network_seed(self) -> tuple[int, ...]:
@@ -100,7 +100,7 @@ class Plan:
 
     @cached_property
     def ids(self) -> NDArray[np.uint64]:
-        """The run ids in the order of the plan, as numbers: eight bytes a run, made without making runs."""
+        """The run ids in the order of the plan, as numbers: eight bytes per run, without making runs."""
         realizations = range(self.spec.realizations)
         ids = (int(run_id_of(point_id, r), 16) for point_id in self.points.ids() for r in realizations)
         return np.fromiter(ids, dtype=np.uint64, count=self.n_runs)

@@ -1,4 +1,4 @@
-"""The points of a sweep: combinations of values, made when asked for, with ids that come from content alone.
+"""The points of a sweep: combinations of values, made when asked for, with ids that depend on content alone.
 
 An id is the start of a SHA-256 over canonical JSON of the values that define a point. Values that change
 nothing at a point (the learning rate where no gradient step is taken) are null there, so that they neither
@@ -33,7 +33,7 @@ from kising.options import (
 from kising.sweep.spec import Axis, SweepSpec
 from kising.values import Scalar
 
-#: Points are numbered out this many at a time, so that a million of them never exist at once.
+#: Points are made this many at a time, so that a million of them never exist at once.
 _CHUNK = 4096
 _CACHED_SECTIONS = 1024
 
@@ -62,7 +62,7 @@ def _tells(key: str, value: object) -> bool:
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of values. In the sections, values that change nothing here are the defaults."""
+    """One combination of values. Values without effect are at their defaults."""
 
     point_id: str
     task: str
@@ -73,14 +73,12 @@ class Point:
     score: Score
 
     def values(self) -> dict[str, Scalar | None]:
-        """Return every value by dotted key, None where it changes nothing here; those that may be words always as
-        text.
-        """
+        """Return every value by dotted key, as its column holds it; None where it has no effect."""
         return self._values.copy()
 
     @cached_property
     def model_json(self) -> str:
-        """The model as canonical JSON: what the seeds of all runs of this point begin with."""
+        """The model as canonical JSON: the seeds of all its runs are made from it."""
         values = self.model.model_dump()
         return canonical_json({key: value for key, value in values.items() if _tells(f"model.{key}", value)})
 
@@ -241,8 +239,8 @@ class _Template:
 
 
 def _part(key: str, value: Any) -> str:
-    """Return the canonical JSON of a key and its value, nothing where they are not part of an id; numbers by the
-    short way, for there can be millions.
+    """Return the canonical JSON of a key and its value, empty where they are not part of an id; numbers take a
+    short cut, for there can be millions.
     """
     if not _tells(key, value):
         return ""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,8 +9,12 @@ from hypothesis import strategies as st
 from support.brute_force import assert_is_gradient, enumerate_slices, one_input_each, small_network
 
 from kising import Couplings, draw_couplings, gradient, infer, simulate
-from kising.estimators.inference import CORRELATIONS
+from kising.options import choices
 
+infer_bp = partial(infer, estimator="bp", correlations="closed")
+gradient_bp = partial(gradient, estimator="bp", correlations="closed")
+
+CORRELATIONS = choices("learner.correlations")
 SETTLED = {"tolerance": 1e-24, "max_iterations": 2000}
 
 
@@ -25,7 +31,7 @@ def test_exact_on_trees_at_any_strength(
     couplings, _ = small_network(seed, visible=visible, hidden=hidden, strength=strength)
     couplings = one_input_each(couplings, seed)
     recording = simulate(couplings, 12, seed=seed + 1).visible
-    moments = infer(couplings, recording, estimator="bp", correlations=correlations)
+    moments = infer_bp(couplings, recording, estimator="bp", correlations=correlations)
     truth = enumerate_slices(couplings, recording)
     np.testing.assert_allclose(moments.m, truth.m, atol=1e-9)
     np.testing.assert_allclose(moments.mu, truth.mu, atol=1e-9)
@@ -43,7 +49,7 @@ def test_messages_satisfy_their_equations(seed: int, visible: int, hidden: int) 
     couplings, recording = small_network(seed, visible=visible, hidden=hidden)
     J, K, L = couplings
     t = np.tanh(K)
-    moments = infer(couplings, recording, correlations="pair", **SETTLED)
+    moments = infer_bp(couplings, recording, correlations="pair", **SETTLED)
     for k in np.flatnonzero(moments.converged):
         before, now, after = recording[k : k + 3].astype(float)
         theta, g = J @ now, K.T @ after + L @ before
@@ -71,8 +77,8 @@ def test_messages_satisfy_their_equations(seed: int, visible: int, hidden: int) 
 @given(seed=st.integers(0, 10**6), strength=st.sampled_from([0.3, 1.0, 1.5]))
 def test_closed_equals_converged_iterated(seed: int, strength: float) -> None:
     couplings, recording = small_network(seed, visible=6, hidden=3, strength=strength)
-    closed = infer(couplings, recording, correlations="closed", **SETTLED)
-    iterated = infer(couplings, recording, correlations="iterated", **SETTLED)
+    closed = infer_bp(couplings, recording, correlations="closed", **SETTLED)
+    iterated = infer_bp(couplings, recording, correlations="iterated", **SETTLED)
     both = closed.converged & iterated.converged
     assert both.mean() > 0.5
     np.testing.assert_allclose(closed.pair[both], iterated.pair[both], atol=1e-7)
@@ -84,14 +90,14 @@ def test_closed_is_the_response_of_m_to_a_hidden_field() -> None:
     J, K, L = draw_couplings(6, 3, seed=11)
     recording = np.where(rng.random((5, 6)) < 0.5, -1, 1)
     recording[:, 0] = 1
-    moments = infer(Couplings(J, K, L), recording, correlations="closed", **SETTLED)
+    moments = infer_bp(Couplings(J, K, L), recording, correlations="closed", **SETTLED)
     step = 1e-5
     for b in range(3):
         shifted = []
         for sign in (1, -1):
             L2 = L.copy()
             L2[b, 0] += sign * step
-            shifted.append(infer(Couplings(J, K, L2), recording, correlations="pair", **SETTLED).m)
+            shifted.append(infer_bp(Couplings(J, K, L2), recording, correlations="pair", **SETTLED).m)
         response = (shifted[0] - shifted[1]) / (2 * step)
         chi = moments.pair[:, :, b] - moments.m * moments.mu[:, b : b + 1]
         np.testing.assert_allclose(chi, response, atol=1e-8)
@@ -100,7 +106,7 @@ def test_closed_is_the_response_of_m_to_a_hidden_field() -> None:
 @given(seed=st.integers(0, 10**6), strength=st.sampled_from([0.3, 1.0]))
 def test_pair_gradient_is_that_of_the_bethe_likelihood(seed: int, strength: float) -> None:
     couplings, recording = small_network(seed, visible=4, hidden=2, strength=strength, length=6)
-    slopes = gradient(couplings, recording, estimator="bp", correlations="pair", **SETTLED)
+    slopes = gradient_bp(couplings, recording, estimator="bp", correlations="pair", **SETTLED)
     assert_is_gradient(slopes, couplings, recording, {"estimator": "bp", "correlations": "pair", **SETTLED})
 
 
@@ -119,7 +125,7 @@ def test_error_falls_with_the_couplings_as_loops_do() -> None:
     for strength in (0.4, 0.2, 0.1):
         couplings, recording = small_network(2, visible=6, hidden=3, strength=strength, length=40)
         exact = infer(couplings, recording, estimator="exact")
-        closed = infer(couplings, recording, estimator="bp", **SETTLED)
+        closed = infer_bp(couplings, recording, estimator="bp", **SETTLED)
         errors.append(np.sqrt(np.mean((closed.mu - exact.mu) ** 2)))
     assert errors[0] / errors[1] > 8
     assert errors[1] / errors[2] > 8
@@ -129,7 +135,7 @@ def test_closed_beats_pair_at_weak_coupling() -> None:
     couplings, recording = small_network(4, visible=8, hidden=4, strength=0.3, length=60)
     exact = infer(couplings, recording, estimator="exact").pair
     error = {
-        way: np.sqrt(np.mean((infer(couplings, recording, correlations=way, **SETTLED).pair - exact) ** 2))
+        way: np.sqrt(np.mean((infer_bp(couplings, recording, correlations=way, **SETTLED).pair - exact) ** 2))
         for way in ("closed", "pair")
     }
     assert error["closed"] < error["pair"] / 5
@@ -139,7 +145,7 @@ def test_damping_settles_what_oscillates() -> None:
     couplings = draw_couplings(20, 4, strength=2.0, seed=5)
     recording = simulate(couplings, 2000, seed=6).visible
     settled = {
-        damping: infer(couplings, recording, correlations="pair", damping=damping).converged.mean()
+        damping: infer_bp(couplings, recording, correlations="pair", damping=damping).converged.mean()
         for damping in (0.0, 0.5, None)
     }
     assert settled[0.0] < settled[0.5]
@@ -148,7 +154,7 @@ def test_damping_settles_what_oscillates() -> None:
 
 def test_damping_does_not_move_the_fixed_point() -> None:
     couplings, recording = small_network(9, visible=6, hidden=3)
-    plain, damped = (infer(couplings, recording, damping=d, **SETTLED) for d in (0.0, 0.7))
+    plain, damped = (infer_bp(couplings, recording, damping=d, **SETTLED) for d in (0.0, 0.7))
     both = plain.converged & damped.converged
     assert both.any()
     np.testing.assert_allclose(plain.pair[both], damped.pair[both], atol=1e-9)
@@ -156,25 +162,25 @@ def test_damping_does_not_move_the_fixed_point() -> None:
 
 def test_unsettled_slices_are_counted() -> None:
     couplings, recording = small_network(1, visible=6, hidden=3, length=50)
-    moments = infer(couplings, recording, max_iterations=1, tolerance=1e-30)
+    moments = infer_bp(couplings, recording, max_iterations=1, tolerance=1e-30)
     assert not moments.converged.any()
     assert (moments.iterations == 1).all()
-    assert gradient(couplings, recording, max_iterations=1, tolerance=1e-30).converged == 0.0
+    assert gradient_bp(couplings, recording, max_iterations=1, tolerance=1e-30).converged == 0.0
 
 
 @pytest.mark.parametrize("way", ["closed", "iterated"])
 def test_correction_replaces_impossible_averages_and_nothing_else(way: str) -> None:
     couplings = draw_couplings(20, 10, strength=3.0, seed=5)
     recording = simulate(couplings, 400, seed=6).visible
-    raw = infer(couplings, recording, correlations=way)
-    cured = infer(couplings, recording, correlations={"closed": "corrected"}.get(way, f"{way}-corrected"))
+    raw = infer_bp(couplings, recording, correlations=way)
+    cured = infer_bp(couplings, recording, correlations={"closed": "corrected"}.get(way, f"{way}-corrected"))
     impossible = np.abs(raw.pair) > 1
     assert impossible.any()
     np.testing.assert_array_equal(cured.pair[~impossible], raw.pair[~impossible])
     independent = raw.m[:, :, None] * raw.mu[:, None, :]
     np.testing.assert_allclose(cured.pair[impossible], independent[impossible], atol=1e-12)
     np.testing.assert_array_equal(cured.corrected, impossible.sum(axis=(1, 2)))
-    share = gradient(
+    share = gradient_bp(
         couplings, recording, correlations={"closed": "corrected"}.get(way, f"{way}-corrected")
     ).corrected
     assert share == pytest.approx(impossible.mean())

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from support.brute_force import enumerate_slices, small_network
 
 from kising import draw_couplings, infer, simulate
-from kising.estimators.exact.enumeration import MAX_HIDDEN
+from kising.errors import InputError
+from kising.estimators.registry import entry
 
 
 @given(
@@ -48,6 +49,9 @@ def test_more_visible_spins_than_factors_of_one_product() -> None:
 
 
 def test_too_many_hidden_spins_are_refused_with_a_way_out() -> None:
-    couplings = draw_couplings(2, MAX_HIDDEN + 1, seed=0)
-    with pytest.raises(ValueError, match=r"at most 20 hidden spins; here Nh = 21: use 'bp'"):
+    couplings = draw_couplings(2, entry("exact").largest_hidden + 1, seed=0)
+    message = (
+        r"hidden: 21 is too large for estimator exact.*; allowed: up to 20, or another estimator \(gibbs, bp"
+    )
+    with pytest.raises(InputError, match=message):
         infer(couplings, np.ones((3, 2)), estimator="exact")

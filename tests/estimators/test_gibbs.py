@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kising.estimators.inference import sampled_gradient
 from support.brute_force import small_network
 
 from kising import draw_couplings, gradient, infer, simulate
 from kising.estimators.chunks import CHUNK_SLICES, empty_estimate, fields
 from kising.estimators.gibbs.chains import first_chains, sweep
 from kising.estimators.gibbs.importance import log_z
+from kising.estimators.gradient import sampled_gradient
 from kising.kernels.counter import key_of
 from kising.model import Couplings
 

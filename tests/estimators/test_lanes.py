@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,31 +13,28 @@ from support.brute_force import small_network
 from kising import draw_couplings, gradient, infer, simulate
 from kising.estimators.bp import propagation as bp
 from kising.estimators.chunks import Chunk, Estimate, empty_estimate, fields
+from kising.estimators.estep import EStep
 from kising.kernels.vectors import width_of
 from kising.model import Couplings
+from kising.options import Learner
 
 LANES = width_of("float64")
+infer_bp = partial(infer, estimator="bp", correlations="closed")
+gradient_bp = partial(gradient, estimator="bp", correlations="closed")
+
 SETTLED = {"tolerance": 1e-24, "max_iterations": 1000}
 
 
 def one_at_a_time(couplings: Couplings, visible: np.ndarray, **how) -> tuple:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bp, "STRONGEST_LANE_COUPLING", -1.0)
-        return infer(couplings, visible, **how)
+        return infer_bp(couplings, visible, **how)
 
 
 def estimate(couplings: Couplings, chunk: Chunk) -> Estimate:
     out = empty_estimate(len(chunk.g), *couplings.K.shape, keep_pairs=True)
-    bp.estimate(
-        couplings,
-        chunk,
-        out,
-        correlations="closed",
-        tolerance=1e-9,
-        damping=-1.0,
-        max_iterations=200,
-        precision="float64",
-    )
+    estep = EStep.of(Learner(estimator="bp", correlations="closed"), couplings.K.shape[1])
+    bp.estimate(couplings, chunk, out, estep=estep, first=0)
     return out
 
 
@@ -52,7 +51,7 @@ def test_equals_one_slice_at_a_time(
     couplings, recording = small_network(
         seed, visible=visible, hidden=hidden, strength=strength, length=LANES + 20
     )
-    many = infer(couplings, recording, correlations=correlations, **SETTLED)
+    many = infer_bp(couplings, recording, correlations=correlations, **SETTLED)
     one = one_at_a_time(couplings, recording, correlations=correlations, **SETTLED)
     settled = many.converged & one.converged
     for name in ("m", "mu", "log_likelihood"):
@@ -77,7 +76,7 @@ def test_bonds_left_out_are_bonds_that_vanish() -> None:
     couplings = draw_couplings(30, 6, connectivity=0.2, seed=4)
     visible = simulate(couplings, 300, seed=5).visible
     nearly = couplings._replace(K=np.where(couplings.K == 0, 1e-13, couplings.K))
-    sparse, dense = (infer(x, visible, **SETTLED) for x in (couplings, nearly))
+    sparse, dense = (infer_bp(x, visible, **SETTLED) for x in (couplings, nearly))
     settled = sparse.converged & dense.converged
     assert settled.mean() > 0.9
     for name in ("m", "mu", "log_likelihood", "pair"):
@@ -93,8 +92,8 @@ def test_slices_that_leave_floating_point_are_taken_one_at_a_time(monkeypatch: p
     truth = one_at_a_time(couplings, visible, **SETTLED)
     monkeypatch.setattr(bp, "_largest_exponent", lambda _: 1.0)
     with np.errstate(over="ignore"):
-        moments = infer(couplings, visible, **SETTLED)
-        slopes = gradient(couplings, visible, **SETTLED)
+        moments = infer_bp(couplings, visible, **SETTLED)
+        slopes = gradient_bp(couplings, visible, **SETTLED)
     together = (visible[:-2, 0] == visible[:-2, 1]).mean()
     assert 0 < together < 1
     np.testing.assert_allclose(moments.mu, truth.mu, atol=1e-9)
@@ -114,8 +113,8 @@ def test_single_precision_is_double_precision_to_its_own_digits(
 ) -> None:
     couplings, recording = small_network(seed, visible=visible, hidden=hidden, strength=0.5, length=60)
     how = {"correlations": correlations, "tolerance": 1e-12, "max_iterations": 500}
-    double = infer(couplings, recording, **how)
-    single = infer(couplings, recording, precision="float32", **how)
+    double = infer_bp(couplings, recording, **how)
+    single = infer_bp(couplings, recording, precision="float32", **how)
     settled = double.converged & single.converged
     assert settled.mean() > 0.9
     for name in ("m", "mu", "log_likelihood", "pair"):
@@ -129,8 +128,8 @@ def test_slices_beyond_single_precision_are_taken_in_double() -> None:
     # A field of 120 where the first spin and the second agree: beyond float32, well within float64.
     couplings.L[0, :2] = 60.0
     visible = simulate(couplings, 200, seed=7).visible
-    double = infer(couplings, visible)
-    single = infer(couplings, visible, precision="float32")
+    double = infer_bp(couplings, visible)
+    single = infer_bp(couplings, visible, precision="float32")
     together = visible[:-2, 0] == visible[:-2, 1]
     assert 0 < together.mean() < 1
     for name in ("m", "mu", "log_likelihood", "pair"):
@@ -139,6 +138,6 @@ def test_slices_beyond_single_precision_are_taken_in_double() -> None:
         # Those that fell back are the very bits of float64; the others are not.
         np.testing.assert_array_equal(ours[together], theirs[together])
     assert not np.array_equal(single.m, double.m)
-    slopes = gradient(couplings, visible, precision="float32")
+    slopes = gradient_bp(couplings, visible, precision="float32")
     mean = visible[2:].T @ single.mu / len(single.mu) - single.pair.mean(axis=0)
     np.testing.assert_allclose(slopes.K, mean, atol=1e-5)

@@ -26,9 +26,9 @@ CODES = {
     "corrected": (CLOSED, True),
     "iterated-corrected": (ITERATED, True),
 }
-# Below this share of the largest pivot, the closed form's matrix is taken for singular.
+# Below this share of the largest pivot, the matrix of the closed form counts as singular.
 SMALLEST_PIVOT = 1e-13
-# A susceptibility iteration that has grown beyond this is lost; the values it had are finite, and useless.
+# A susceptibility iteration that has grown beyond this has diverged: its values are finite, and useless.
 LARGEST_RESPONSE = 1e8
 
 
@@ -214,7 +214,7 @@ def _iterated(
     cavity: Array,
     pair: Array,
 ) -> bool:
-    """Susceptibility propagation: v^i_ab in `response`, g^a_jb in `cavity`, iterated from g = 0; O(Nv Nh²) an
+    """Susceptibility propagation: v^i_ab in `response`, g^a_jb in `cavity`, iterated from g = 0; O(Nv Nh²) per
     iteration.
 
     alpha_ja = t_ja/(1-(t_ja m_j^a)²) and beta_ja = t_ja/(1-(t_ja μ_a^j)²) do not change during the iteration.

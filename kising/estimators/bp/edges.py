@@ -1,7 +1,7 @@
-"""The bonds of K as one list: dense couplings, and couplings most of which are zero, go through the same loops.
+"""The bonds of K as one list: dense and sparse couplings go through the same loops.
 
 A bond with K_ia = 0 passes no message: x = tanh(K) m = 0 multiplies everything by one. Leaving it out changes
-neither the fixed point nor the moments. It leaves one trace: the mean square change that decides convergence
+neither the fixed point nor the moments. It has one effect: the mean square change that decides convergence
 is taken over the bonds of the list.
 """
 

@@ -1,11 +1,11 @@
-"""Belief propagation on many slices at once, a slice a lane (maths.md, "Belief propagation on the replicated
+"""Belief propagation on many slices at once, one slice per lane (maths.md, "Belief propagation on the replicated
 system").
 
 tanh(Σ atanh x) = (P₊-P₋)/(P₊+P₋) with P± = Π(1±x): no tanh, atanh or log per bond. With x = t m (m = m_i^a,
 t = tanh K_ia) and MU_a the full magnetisation of σ_a, the cavity value is μ_a^i = (MU_a - x)/(1 - MU_a x), and
 
     P±_i = e^{±θ_i} Π_a (d ± t u)      d = 1 - MU_a x      u = MU_a - x        M_i  = (P₊-P₋)/(P₊+P₋)
-    m_i^a ← (M_i d - t u)/(d - M_i t u)                                          one division a bond
+    m_i^a ← (M_i d - t u)/(d - M_i t u)                                          one division per bond
     H±_a = e^{±g_a} Π_i (1 ∓ t m)                                                MU_a = (H₊-H₋)/(H₊+H₋)
 
 A tile holds as many slices as a vector has lanes; its arrays are [bond or spin, lane]. A lane's numbers depend
@@ -30,8 +30,8 @@ SLOT, ITERATION, SETTLED = 0, 1, 2
 
 
 class Tile(NamedTuple):
-    """Slices side by side, one a lane. All numbers lie in one array: what is named below is the first of their
-    rows in it.
+    """Slices side by side, one per lane. All numbers lie in one array; the fields below give the first row of each
+    quantity in it.
     """
 
     rows: Array
@@ -61,9 +61,9 @@ class Scratch(NamedTuple):
 
     rows: Array
     change: int
-    """the summed square change of the messages, 1"""
+    """the summed square change of the messages, 1 row"""
     share: int
-    """that of the new message in the next one, 1"""
+    """share of the new message in the next one, 1 row"""
     bond: int
     """t u and d of bond k of a visible spin, 2 Nh"""
     product: int
@@ -130,7 +130,7 @@ def stage(
 
 @inlined
 def multiply(place: int, t: float, m: Vector, rows: Array) -> None:
-    """Let a bond enter the products of its hidden spin."""
+    """Multiply a bond into the products of its hidden spin."""
     store(rows, place, load(rows, place) * fma(m, t, 1.0))
     store(rows, place + 1, load(rows, place + 1) * fnma(m, t, 1.0))
 
@@ -160,7 +160,7 @@ def begin(here: int, staged: Tile, there: int, tile: Tile) -> None:
 @kernel
 def exchange(lane: int, tile: Tile, there: int, done: Tile, here: int, staged: Tile, start: Indices) -> None:
     """Take the messages in a lane of the active tile to lane `there` of `done`, and put those of the staged slice
-    in lane `here` in their place. Both in one pass: to reach a lane takes as long as to use it.
+    in lane `here` in their place. Both in one pass: reaching a lane takes as long as using it.
     """
     for i in range(start.shape[0] - 1):
         m = staged.rows[staged.m + i, here]

@@ -1,4 +1,4 @@
-"""Belief propagation for couplings of any strength, a slice at a time (equations in `bp`).
+"""Belief propagation for couplings of any strength, one slice at a time (equations in `propagation`).
 
 Everything is carried as odds, e^{-2 field}, which are products of positive numbers: no tanh, atanh or log per
 edge, and no cancellation however strong the couplings are. With κ_ia = e^{-2 K_ia}:
@@ -20,7 +20,7 @@ from kising.estimators.estep import EStep
 from kising.kernels.jit import kernel
 from kising.model import Array, Couplings
 
-# Odds stay within floating point when fields end at ±100 and hidden-to-visible couplings at ±40. Nothing
+# Odds stay within floating point when fields are clipped at ±100 and hidden-to-visible couplings at ±40. Nothing
 # measurable is lost: a cavity field that should be larger is still at least 60, and tanh 60 is 1 to the last
 # bit.
 LARGEST_FIELD = 100.0
@@ -38,7 +38,7 @@ def estimate(
 ) -> None:
     """Fill `out` with the BP averages of the chunk's slices."""
     K = np.clip(couplings.K, -LARGEST_COUPLING, LARGEST_COUPLING)
-    # g is computed anew where K was clipped: field and messages must speak of the same network.
+    # g is recomputed where K was clipped: fields and messages must belong to the same network.
     g = chunk.g if np.array_equal(K, couplings.K) else chunk.after @ K + chunk.b
     size = 2.0 * np.abs(K)
     tame = bool(max(size.sum(axis=0).max(), size.sum(axis=1).max()) < SAFE_EXPONENT)

@@ -6,11 +6,11 @@ system").
 
 Two kernels compute it. `lanes` takes many slices side by side and is the fast one; it carries magnetisations,
 which lose their digits where couplings are strong. `odds` takes one slice at a time and carries odds, which
-lose none. The couplings alone decide between them; a slice that still leaves floating point in the first goes
-through the second.
+lose none. The couplings alone decide between them; a slice that overflows in the
+first is recomputed by the second.
 
 A slice whose messages have not settled after `max_iterations` (mean square change of m_i^a ≥ tolerance) is
-marked so, and the moments of its last messages are used like any other's: leaving it out would bias the
+marked as not converged, and the moments of its last messages are used like any other's: leaving it out would bias the
 gradient towards easy slices, and on the paper's networks the last messages are close to the exact averages.
 """
 
@@ -125,7 +125,7 @@ def _propagate_slices(
     slot, iteration, settled = active.state[SLOT], active.state[ITERATION], active.state[SETTLED]
     change = scratch.rows[scratch.change]
     enough = tolerance * max(weight.shape[0], 1)
-    # Of the type of n_slices: a plain 0 would be compiled for as a constant, and then once more.
+    # A zero of the type of n_slices: a literal 0 would make numba compile the loop twice.
     none = n_slices - n_slices
     alive, n_staged, next_staged, n_done, next_slice = none, none, none, none, none
     while True:
@@ -139,7 +139,7 @@ def _propagate_slices(
             more = next_staged < n_staged
             if slot[lane] < 0 and not more:
                 continue
-            # From an empty lane, and to one, goes what is there: it counts for nothing.
+            # Empty lanes are exchanged too: their contents are never used.
             exchange(lane, active, n_done, done, next_staged if more else none, staged, start)
             if slot[lane] >= 0:
                 retire(lane, active, n_done, done)
@@ -150,7 +150,7 @@ def _propagate_slices(
                 settled[lane] = 0
                 next_staged += 1
                 alive += 1
-            # The last tile is concluded with what it holds.
+            # The last tile may be partly filled.
             if n_done == lanes or (n_done > 0 and alive == 0):
                 _conclude(n_done, rule, correct, factors, log_cosh, edges, done, scratch, space, out)
                 n_done = none

@@ -70,11 +70,11 @@ class Response(NamedTuple):
     sound: int
     """1 in the lanes where S could be inverted, 1"""
     counts: int
-    """1 in the lanes that hold a slice, and a finite one, 1"""
+    """1 in the lanes that hold a slice with finite sums, 1"""
     total: int
     """Σ_ib |⟨τ_i σ_b⟩| over tiles, 1"""
     replaced: int
-    """how many pair averages of a slice were, 1"""
+    """how many pair averages of a slice were replaced, 1"""
 
 
 def new_response(n_edges: int, nv: int, nh: int, dtype: npt.DTypeLike, rule: int) -> Response:
@@ -95,7 +95,7 @@ def magnetisations(
     scratch: Scratch,
     space: Response,
 ) -> None:
-    """M_i, and log Z but for its constant; so many `factors` of a product of norms stay within floating point."""
+    """M_i, and log Z without its constant; products of up to `factors` norms cannot overflow."""
     nv, nh = start.shape[0] - 1, tile.norm - tile.mu
     rows, log_z = space.rows, space.log_z
     log_z[:] = 0.0
@@ -192,7 +192,7 @@ def _invert(nh: int, space: Response) -> None:
                 value = fnma(load(rows, S + a * nh + c), load(rows, lower + c * nh + b), value)
             store(rows, lower + a * nh + b, value)
     for a in range(nh):
-        # D⁻¹ L⁻¹ in the place of L, which nothing needs any more.
+        # D⁻¹ L⁻¹ in the place of L, which is no longer needed.
         share = load(rows, lower + a * nh + a)
         for b in range(a):
             store(rows, S + a * nh + b, load(rows, lower + a * nh + b) * share)

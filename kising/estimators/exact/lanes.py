@@ -21,9 +21,9 @@ from kising.kernels.jit import inlined, kernel
 from kising.kernels.vectors import Vector, exp, fma, load, magnitude, sections, store, where_above
 from kising.model import Array
 
-# Hidden spins whose states are taken together; fewer there must not be.
+# Hidden spins whose states are taken together: a network needs at least this many.
 TOGETHER = 2
-# Flips of this hidden spin and higher ones compute products anew, before their rounding adds up.
+# Flips of this hidden spin and higher ones recompute products before rounding errors add up.
 FRESH = 6
 # The logarithm up to which a product is safe from overflow.
 LARGEST_EXPONENT = 600.0
@@ -32,8 +32,8 @@ BASE, FIRST, SECOND, BOTH = 0, 1, 2, 3
 
 
 class Sums(NamedTuple):
-    """Sums over the states so far, and what they are made of. All numbers lie in one array: what is named below
-    is the first of their rows in it.
+    """Sums over the states so far, and what they are made of. All numbers lie in one array; the fields
+    below give the first row of each quantity in it.
     """
 
     rows: Array
@@ -74,7 +74,7 @@ def new_sums(nv: int, nh: int) -> Sums:
 
 
 def enumerate_lanes(K: Array, chunk: Chunk, out: Estimate) -> None:
-    """Fill `out`; log_z is not finite where sums left floating point, and such slices are in no sum."""
+    """Fill `out`; log_z is not finite where sums overflowed; such slices enter no sum."""
     nv, nh = K.shape
     # How y_i changes with the first two hidden spins, from where both are -1; BASE is written for each four.
     drive = np.ones((4, nv))
@@ -98,7 +98,7 @@ def _enumerate(
     sums: Sums,
     out: Estimate,
 ) -> None:
-    """So many `factors` 1 + y_i have a product within floating point."""
+    """Products of up to `factors` terms 1 + y_i cannot overflow."""
     rows = sums.rows
     lanes = rows.shape[1]
     nv, nh = K.shape
@@ -216,7 +216,7 @@ def _weigh(drive: Array, nv: int, sums: Sums) -> None:
 def _add(
     plain: int, first: int, second: int, v0: Vector, v1: Vector, v2: Vector, v3: Vector, rows: Array
 ) -> None:
-    """Let four states enter a sum, its product with σ_0 and that with σ_1."""
+    """Add four states to a sum, to its product with σ_0 and to that with σ_1."""
     low, high = v0 + v1, v2 + v3
     store(rows, plain, load(rows, plain) + (low + high))
     store(rows, first, load(rows, first) + ((v1 - v0) + (v3 - v2)))

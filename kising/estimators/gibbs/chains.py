@@ -1,4 +1,4 @@
-"""Averages by sampling: a Gibbs chain for every slice (maths.md, "Exact averages", for what it samples).
+"""Averages by sampling: one Gibbs chain per slice (maths.md, "Exact averages", has the law that is sampled).
 
 A slice keeps one state σ of its hidden spins. A sweep visits a = 1..Nh in turn and draws σ_a from its law given
 the others. With x_i = e^{2 f_i}, turning σ_a over makes it y_i = x_i e^{-4 K_ia σ_a}, and the odds of turned over
@@ -14,7 +14,7 @@ probabilities (Rao-Blackwell): with tanh f = 1 - 2/(1+x),
     m_i       (1-p) tanh f_i + p tanh f_i',  averaged over the Nh visits of the sweep
 
 Draws come from a counter (`kernels.counter`), by iteration, slice and hidden spin: chains depend neither on threads
-nor on chunks, and go on after an interruption as if there had been none.
+nor on chunks, and continue after an interruption as if there had been none.
 """
 
 from typing import NamedTuple
@@ -55,8 +55,8 @@ class Errors(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Slices side by side, one a lane. All numbers lie in one array: what is named below is the first of their
-    rows in it.
+    """Slices side by side, one per lane. All numbers lie in one array; the fields below give the first row of each
+    quantity in it.
     """
 
     rows: Array
@@ -232,7 +232,7 @@ def _sweep(
 
 @kernel
 def _draw(key: np.uint64, iteration: int, t: int, lane: int, nh: int, tile: Tile) -> None:
-    """The random numbers of a slice, four hidden spins a counter."""
+    """The random numbers of a slice: one counter gives four hidden spins."""
     draw = tile.draw
     for quarter in range((nh + 3) // 4):
         words = philox(key, np.uint64(t), np.uint64(quarter), np.uint64(iteration), np.uint64(SWEEP))
@@ -242,7 +242,7 @@ def _draw(key: np.uint64, iteration: int, t: int, lane: int, nh: int, tile: Tile
 
 @kernel
 def _visit(a: int, turn: Array, back: Array, tile: Tile) -> None:
-    """Draw σ_a of every lane anew, and let both of its states enter the averages."""
+    """Draw σ_a of every lane again, and add both of its states to the averages."""
     rows = tile.rows
     nh, nv = turn.shape
     sigma = load(rows, tile.sigma + a)
@@ -254,7 +254,7 @@ def _visit(a: int, turn: Array, back: Array, tile: Tile) -> None:
         odds *= (1.0 + x) * down
         store(rows, tile.y + i, y)
         store(rows, tile.turned_down + i, down)
-    # Infinite odds are certainty.
+    # Infinite odds mean certainty.
     stay = 1.0 / (1.0 + odds)
     go = 1.0 - stay
     draw = load(rows, tile.draw + a)

@@ -4,8 +4,8 @@ Hidden spins are drawn one by one from given magnetisations, q(σ) = Π_a (1 + �
 
     Z = Σ_σ w(σ) = ⟨ w/q ⟩_q          w(σ) = exp[ Σ_a g_a σ_a - Σ_i log 2cosh f_i(σ) ]
 
-is estimated by the mean over draws. The nearer q is to the true law, the smaller its error, which the scatter of
-w/q tells: that of log Z is sd(w/q) / (mean(w/q) √draws). The mean of w/q has no bias, its logarithm falls short by
+is estimated by the mean over draws. The nearer q is to the true law, the smaller its error, which follows from the
+scatter of w/q: that of log Z is sd(w/q) / (mean(w/q) √draws). The mean of w/q has no bias, its logarithm falls short by
 half the square of that error.
 """
 
@@ -16,9 +16,9 @@ from kising.kernels.counter import philox, uniform
 from kising.kernels.jit import kernel
 from kising.model import Array, Couplings
 
-# A draw must be able to go against its magnetisation, however certain that is of itself. Where states that matter are
-# drawn too seldom, the scatter of a few hundred draws does not know of them and its error is too small: at 0.9 it was
-# not, at 0.98 it was, by half.
+# A draw must be able to go against its magnetisation, however close to ±1 that is. Where important states are
+# drawn too seldom, the scatter of a few hundred draws misses them and the error comes out too small: by half at 0.98,
+# not at all at 0.9.
 LARGEST_MAGNETISATION = 0.9
 # Word of the counter's last place: what a number is for.
 PROPOSAL = 2

@@ -14,7 +14,7 @@ from kising.sweep.spec.spacing import SHAPES, Spacing, read_spacing
 from kising.values import RefusedError, Scalar, Whole
 
 MAX_POINTS = 10**6
-#: Of one axis this many values are refused one by one; beyond, one mistake has been made many times.
+#: Of one axis this many values are refused one by one; the rest are counted.
 MAX_REFUSED = 5
 
 _EXAMPLE = "{data.length: [1e3, 1e4]}"
@@ -41,7 +41,7 @@ class Axes:
     """What was read: the axes that are right, the keys that were named, how many points, and the mistakes."""
 
     axes: tuple[Axis, ...]
-    #: Every known key that was named, with its path in the document, also where its values are mistaken.
+    #: Every known key that was named, with its path in the document, also where its values are wrong.
     named: Mapping[str, KeyPath]
     points: int
     problems: tuple[Problem, ...]
@@ -62,7 +62,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class _Group:
-    """The keys of one axis that could be read, where the axis stands, and whether all its keys could."""
+    """The keys of one axis that could be read, where the axis is, and whether all its keys could be read."""
 
     columns: list[_Column]
     path: KeyPath
@@ -114,8 +114,8 @@ class _Reader:
             if isinstance(item, dict) and item:
                 groups.append(self._group(item, ("axes", number)))
             else:
-                said = "an empty mapping" if item == {} else show(item)
-                self._refuse(("axes", number), f"{said} is not an axis; allowed: {_EXAMPLE}")
+                shown = "an empty mapping" if item == {} else show(item)
+                self._refuse(("axes", number), f"{shown} is not an axis; allowed: {_EXAMPLE}")
         return groups
 
     def _group(self, item: dict[str, Any], path: KeyPath) -> _Group:
@@ -191,14 +191,14 @@ class _Reader:
             first = seen.setdefault(values, number)
             if first == number:
                 continue
-            said, column = listing(show(value) for value in values), group.columns[0]
+            shown, column = listing(show(value) for value in values), group.columns[0]
             if len(columns) > 1:
                 places = f"places {first + 1} and {number + 1}"
-                self._refuse(group.path, f"{said} are given together twice, at {places}; keep one")
+                self._refuse(group.path, f"{shown} are given together twice, at {places}; keep one")
             elif isinstance(column.written, list):
-                self._refuse((*column.path, number), f"{said} is given twice; keep one")
+                self._refuse((*column.path, number), f"{shown} is given twice; keep one")
             else:
-                self._refuse(column.path, f"{said} comes twice; take fewer values, or ends further apart")
+                self._refuse(column.path, f"{shown} comes twice; take fewer values, or ends further apart")
             return
 
 

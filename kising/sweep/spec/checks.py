@@ -1,4 +1,4 @@
-"""The checks that no single value can fail: values together, and how many runs they make."""
+"""Checks of values together, and of how many runs they make."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from kising.messages import listing, show
 from kising.options import GATE_KEYS, LEAVES, RULES, Gate, Header, Keep, Leaf, Rule, leaves_of, unused_keys
 from kising.sweep.spec.axes import MAX_POINTS, Axes
-from kising.sweep.spec.documents import Document, Problem, path_of, said_at
+from kising.sweep.spec.documents import Document, Problem, lookup, path_of
 from kising.sweep.store.artifacts import LARGEST_KEPT, bytes_a_run
 from kising.values import RefusedError, Scalar
 
@@ -21,7 +21,7 @@ HEADER = {leaf.key: leaf for leaf in leaves_of(Header)}
 
 
 def check_combinations(document: Document, axes: Axes) -> list[Problem]:
-    """Return the mistakes that lie in values together; values mistaken by themselves take no part."""
+    """Return the mistakes of values together; values that are wrong by themselves are left out."""
     task = _settled(document, "task", HEADER["task"])
     realizations = _settled(document, "realizations", HEADER["realizations"])
     return [
@@ -34,10 +34,10 @@ def check_combinations(document: Document, axes: Axes) -> list[Problem]:
 
 
 def _settled(document: Document, key: str, leaf: Leaf) -> Any:
-    """Return the value of a key, its default where nothing is written, None where what is written is mistaken."""
-    said, raw = said_at(document.value, path_of(key))
+    """Return the value of a key, its default where nothing is written, None where that is wrong."""
+    given, raw = lookup(document.value, path_of(key))
     try:
-        return leaf.kind.parse(raw) if said else leaf.default
+        return leaf.kind.parse(raw) if given else leaf.default
     except RefusedError:
         return None
 
@@ -70,7 +70,7 @@ def _options_of_the_other_task(document: Document, axes: Axes, task: str | None)
         if task is None or wanted in (None, task):
             continue
         path = axes.named.get(key, path_of(key))
-        if key in axes.named or said_at(document.value, path_of(key))[0]:
+        if key in axes.named or lookup(document.value, path_of(key))[0]:
             yield document.problem(
                 path, f"is for task {wanted}, but the task is {task}; leave it out, or say task: {wanted}"
             )
@@ -99,7 +99,7 @@ def _named(culprits: Mapping[int, None]) -> str:
 
 
 def _idle_axes(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
-    """Yield the axes whose values change no point: more runs would be expected than there are."""
+    """Yield the axes whose values change no point: a user would expect more runs than there are."""
     if task is None:
         return
     idle: dict[str, str] | None = None
@@ -114,9 +114,9 @@ def _idle_axes(document: Document, axes: Axes, task: str | None) -> Iterator[Pro
 
 
 def _keeping(document: Document, axes: Axes, task: str | None, realizations: int | None) -> Iterator[Problem]:
-    """Yield what is wrong with keeping: nothing is learned, or it would be too much."""
-    said = document.value.get("keep")
-    if not isinstance(said, dict) or not said:
+    """Yield what is wrong with `keep`: nothing is learned, or too much would be kept."""
+    written = document.value.get("keep")
+    if not isinstance(written, dict) or not written:
         return
     if task == "infer":
         yield document.problem(
@@ -143,7 +143,7 @@ def _keeping(document: Document, axes: Axes, task: str | None, realizations: int
 
 
 def _too_many_runs(document: Document, axes: Axes, realizations: int | None) -> Iterator[Problem]:
-    points = axes.points if axes.points <= MAX_POINTS else 1  # too many points are said already
+    points = axes.points if axes.points <= MAX_POINTS else 1  # too many points are reported elsewhere
     runs = points * (realizations or 0)
     if runs > MAX_RUNS:
         many = (

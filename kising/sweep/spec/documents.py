@@ -1,4 +1,4 @@
-"""Plain data with the place where each value was written, and the error that lists mistakes by place."""
+"""Plain data with the place where each value was written, and mistakes by place."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake: its place, and what is wrong with what would be right."""
+    """One mistake: its place, what is wrong, and what would be right."""
 
     place: Place
     message: str
@@ -67,7 +67,7 @@ class Document:
         return Problem(self.place(path), message)
 
     def replaced(self, value: Any, places: Mapping[KeyPath, Place]) -> Document:
-        """Return this document with another value, and ``places`` laid over those known."""
+        """Return this document with another value, and ``places`` replacing those known."""
         return Document(value, self.root, ChainMap(dict(places), self.places), self.problems)
 
 
@@ -83,7 +83,7 @@ def path_of(key: str) -> KeyPath:
     return tuple(key.split("."))
 
 
-def said_at(value: Any, path: KeyPath) -> tuple[bool, Any]:
+def lookup(value: Any, path: KeyPath) -> tuple[bool, Any]:
     """Return whether anything is written at ``path``, and what."""
     for part in path:
         if not isinstance(value, dict) or part not in value:

@@ -1,4 +1,4 @@
-"""What is laid over a sweep file before it is checked: a preset of its own, then ``key=value`` overrides."""
+"""What changes a sweep file before it is checked: one of its presets, then ``key=value`` overrides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from kising.errors import SpecError
 from kising.messages import did_you_mean, listing, nearest, show, show_key
 from kising.options import LEAVES
-from kising.sweep.spec.documents import Document, KeyPath, Place, Problem, joined, path_of, said_at
+from kising.sweep.spec.documents import Document, KeyPath, Place, Problem, joined, lookup, path_of
 from kising.sweep.spec.loading import parse_value
 
 #: Each preset is checked on every reading, chosen or not.
@@ -58,7 +58,7 @@ def with_preset(document: Document, name: str) -> Document:
 
 
 def _laid(document: Document, over: dict[str, Any], place_of: Callable[[KeyPath], Place]) -> Document:
-    """Return the document with ``over`` laid over it, whose values stand at the places ``place_of`` says."""
+    """Return the document with ``over`` laid over it, whose values have the places that ``place_of`` gives."""
     places: dict[KeyPath, Place] = {}
 
     def lay(under: dict[str, Any], over: dict[str, Any], path: KeyPath) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def with_overrides(document: Document, overrides: Sequence[str]) -> tuple[Docume
 
 def _with_override(document: Document, key: str, new: Any, place: Place) -> Document:
     for leaf in LEAVES:
-        inside = leaf.startswith(key + ".") and said_at(new, path_of(leaf.removeprefix(key + ".")))[0]
+        inside = leaf.startswith(key + ".") and lookup(new, path_of(leaf.removeprefix(key + ".")))[0]
         if leaf == key or inside:
             document = _without_axis(document, leaf)
     first, _, rest = key.partition(".")
@@ -113,7 +113,7 @@ def _with_override(document: Document, key: str, new: Any, place: Place) -> Docu
     over, above = new, path_of(key)[:-1]
     for part in reversed(path_of(key)):
         over = {part: over}
-    # A section that is new to hold the key was not written anywhere: what it lacks is missing at the top.
+    # A section made for the key was not written anywhere: what it lacks is missing at the top.
     return _laid(document, over, lambda path: document.place(path) if path == above[: len(path)] else place)
 
 

@@ -1,7 +1,7 @@
 """The spec of a sweep: read from a YAML file or a mapping, checked as a whole, written back.
 
-Every mistake is collected before anything is raised, and every preset is checked on every reading, chosen or
-not: a file does not wait for its longest run to say what is wrong with it.
+All mistakes are collected before anything is raised, and every preset is checked on every reading, chosen or not:
+a mistake must show before a long run, not after it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, InstanceOf, ValidationError
+from pydantic import BaseModel, InstanceOf, PrivateAttr, ValidationError
 
 from kising.errors import SpecError
 from kising.messages import show
@@ -29,7 +29,7 @@ from kising.options import (
 )
 from kising.sweep.spec.axes import Axes, Axis, read_axes
 from kising.sweep.spec.checks import check_combinations
-from kising.sweep.spec.documents import Document, Problem, path_of, plain_document, said_at
+from kising.sweep.spec.documents import Document, Problem, lookup, path_of, plain_document
 from kising.sweep.spec.layers import OVERRIDE, presets_of, unknown_preset, with_overrides, with_preset
 from kising.sweep.spec.loading import read_document
 from kising.sweep.spec.translation import translated
@@ -40,7 +40,7 @@ class SweepSpec(Header):
     """A sweep as it will run, made by ``read_spec`` or ``parse_spec``, which check it as a whole.
 
     In ``model``, ``data``, ``learner`` and ``score`` a key that is also an axis holds the axis's first value.
-    Presets are a way of reading a file; once it is read they have done their work.
+    Presets belong to the file, not to the sweep: ``changed`` applies one of them.
     """
 
     model: Model
@@ -50,6 +50,20 @@ class SweepSpec(Header):
     axes: tuple[InstanceOf[Axis], ...] = ()
     keep: Keep = Keep()
     resources: Resources = Resources()
+    _presets: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        """Specs are equal that make the same sweep, whatever presets their files have."""
+        if not isinstance(other, SweepSpec):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in SweepSpec.model_fields)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.task, self.seed, self.realizations))
+
+    def changed(self, *, preset: str | None = None, overrides: Sequence[str] = ()) -> SweepSpec:
+        """Return the spec with one of its file's presets and ``key=value`` overrides laid over it."""
+        return parse_spec({**_document(self), "presets": self._presets}, preset=preset, overrides=overrides)
 
 
 def read_spec(path: str | Path, *, preset: str | None = None, overrides: Sequence[str] = ()) -> SweepSpec:
@@ -66,6 +80,18 @@ def parse_spec(
 
 def dump_spec(spec: SweepSpec) -> str:
     """Return the spec as YAML, with every default written out; ``read_spec`` makes an equal spec of it."""
+    return yaml.dump(
+        _document(spec),
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=None,
+        allow_unicode=True,
+        width=110,
+    )
+
+
+def _document(spec: SweepSpec) -> dict[str, Any]:
+    """Return the spec as the mapping of a sweep file."""
     left_out = {key for axis in spec.axes for key in axis.keys}
     left_out |= {key for key, leaf in LEAVES.items() if leaf.option.task not in (None, spec.task)}
 
@@ -87,10 +113,7 @@ def dump_spec(spec: SweepSpec) -> str:
     if spec.keep != Keep():
         document["keep"] = section(spec.keep, "keep")
     document["resources"] = section(spec.resources, "resources")
-    said = {key: value for key, value in document.items() if value not in ({}, [])}
-    return yaml.dump(
-        said, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=110
-    )
+    return {key: value for key, value in document.items() if value not in ({}, [])}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -112,7 +135,7 @@ def _spec(document: Document, preset: str | None, overrides: Sequence[str]) -> S
     chosen = document
     if preset in presets:
         chosen = with_preset(document, preset)
-    elif preset is not None and said_at(document.value, ("presets", preset))[0] is False:
+    elif preset is not None and lookup(document.value, ("presets", preset))[0] is False:
         problems.append(unknown_preset(document, preset))
     chosen, found = with_overrides(chosen, overrides)
     problems += found
@@ -122,11 +145,12 @@ def _spec(document: Document, preset: str | None, overrides: Sequence[str]) -> S
     for name in presets:
         if name != preset:
             problems += _mistakes_of_preset(document, name, base)
-    # What could not even be read is not blamed a second time for being empty.
+    # What could not be read is not reported a second time as empty.
     unread = {problem.place for problem in document.problems}
     problems = [*document.problems, *(problem for problem in problems if problem.place not in unread)]
     if problems or spec is None:
         raise SpecError(tuple(sorted(dict.fromkeys(problems), key=_order)))
+    spec._presets.update(presets)
     return spec
 
 
@@ -144,7 +168,7 @@ def _order(problem: Problem) -> tuple[bool, int]:
 
 
 def _check(document: Document) -> tuple[SweepSpec | None, list[Problem]]:
-    """Return the spec that a document says, with its mistakes; no spec where there are any."""
+    """Return the spec of a document and its mistakes; no spec where there are any."""
     axes = read_axes(document)
     problems = list(axes.problems)
     value = {key: entry for key, entry in document.value.items() if key not in ("axes", "presets")}
@@ -185,9 +209,9 @@ def _put(value: dict[str, Any], key: str, entry: Any) -> None:
 def _hidden_mistakes(document: Document, axes: Axes) -> Iterator[Problem]:
     """Yield the mistakes in values that an axis replaces, and that nothing else would look at."""
     for key in axes.named:
-        said, raw = said_at(document.value, path_of(key))
+        given, raw = lookup(document.value, path_of(key))
         try:
-            if said:
+            if given:
                 LEAVES[key].kind.parse(raw)
         except RefusedError as refusal:
             yield document.problem(path_of(key), str(refusal))

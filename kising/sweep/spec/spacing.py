@@ -57,7 +57,7 @@ class Spacing:
 
 
 def read_spacing(form: str, args: Any) -> Spacing:
-    """Return the spacing that ``{form: args}`` says; RefusedError where it says none."""
+    """Return the spacing of ``{form: args}``; RefusedError where that is none."""
     shape = SHAPES[form] + (" or [start, stop]" if form == "range" else "")
     if not isinstance(args, list):
         raise RefusedError(f"{show(args)} is not a list; allowed: {shape}")

@@ -1,4 +1,4 @@
-"""Pydantic's errors in the words of this package."""
+"""Pydantic's errors as problems of a sweep file, with what is allowed."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ def test_exact_is_refused_only_where_it_meets_a_large_network():
     crossed = {"learner.estimator": ["exact", "bp"], "model.hidden": [20, 21]}
     assert messages({**BASE, "axes": crossed}) == [
         "axes.model.hidden: 21 is too large for estimator exact, which sums over 2^hidden states; "
-        "allowed: up to 20"
+        "allowed: up to 20, or another estimator (gibbs, bp, tap, mean-field)"
     ]
 
 

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import tracemalloc
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kising.estimators.inference import CORRELATIONS, ESTIMATORS, EStep
 from support.brute_force import small_network
 
 from kising import Couplings, draw_couplings, gradient, infer, simulate
+from kising.errors import InputError
 from kising.estimators.assessment import assess
 from kising.estimators.chunks import CHUNK_SLICES
+from kising.estimators.estep import EStep
+from kising.estimators.registry import ESTIMATORS, NAMES
+from kising.options import Learner, choices
 
-WAYS = [(e, c) for e in ESTIMATORS for c in (CORRELATIONS if e == "bp" else ("closed",))]
+CORRELATIONS = choices("learner.correlations")
+WAYS = [
+    (entry.name, rule)
+    for entry in ESTIMATORS
+    for rule in (CORRELATIONS if "learner.correlations" in entry.reads else CORRELATIONS[:1])
+]
+SAMPLERS = {entry.name for entry in ESTIMATORS if entry.samples}
 # Samples are not symmetric, whatever is sampled.
-SMOOTH = [(e, c) for e, c in WAYS if e != "gibbs"]
+SMOOTH = [(name, rule) for name, rule in WAYS if name not in SAMPLERS]
 SAMPLES = {"sweeps": 8, "seed": 1}
 
 
@@ -42,7 +52,7 @@ def test_shapes_and_gradient_equals_sums_of_moments(estimator: str, correlations
     assert slopes.iterations == pytest.approx(moments.iterations.mean())
     assert slopes.abs_m == pytest.approx(np.abs(moments.m).mean())
     assert slopes.abs_mu == pytest.approx(np.abs(moments.mu).mean())
-    if estimator != "gibbs":
+    if estimator not in SAMPLERS:
         assert slopes.abs_pair == pytest.approx(np.abs(moments.pair).mean())
 
 
@@ -129,7 +139,7 @@ def test_assessment_is_made_of_the_moments(estimator: str) -> None:
     recording = simulate(couplings, CHUNK_SLICES + 50, seed=2)
     moments = infer(couplings, recording.visible, estimator=estimator)
     exact = infer(couplings, recording.visible, estimator="exact")
-    found = assess(couplings, recording, EStep(estimator=estimator), against_exact=True)
+    found = assess(couplings, recording, EStep.of(Learner(estimator=estimator), 3), against_exact=True)
     assert found.converged == moments.converged.mean()
     assert found.log_likelihood == pytest.approx(moments.log_likelihood.mean(), rel=1e-12)
     assert found.overlap == pytest.approx(np.mean(np.sign(moments.mu) * recording.hidden[1:-1]), abs=1e-12)
@@ -139,20 +149,44 @@ def test_assessment_is_made_of_the_moments(estimator: str) -> None:
         error = getattr(found, f"rmse_{name}")
         assert error == pytest.approx(np.sqrt(np.mean(difference**2)), rel=1e-9)
         assert (error == 0) == (estimator == "exact")
-    alone = assess(couplings, recording, EStep(estimator=estimator), against_exact=False)
+    alone = assess(couplings, recording, EStep.of(Learner(estimator=estimator), 3), against_exact=False)
     assert alone == found._replace(rmse_m=None, rmse_mu=None, rmse_pair=None)
 
 
+@pytest.mark.parametrize("function", [infer, gradient])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"estimator": "bpp"}, "must be one of auto, exact, gibbs, bp, tap, mean-field"),
-        ({"correlations": "open"}, "must be one of iterated, closed, pair, corrected, iterated-corrected"),
-        ({"tolerance": -1.0}, "tolerance"),
-        ({"damping": 1.0}, "below 1"),
-        ({"max_iterations": 0}, "at least 1"),
+        ({"estimator": "bpp"}, f"'bpp' is not an estimator; allowed: {', '.join(NAMES)}; did you mean 'bp'"),
+        ({"correlations": "open"}, "is not a correlation rule; allowed: iterated, closed, pair, corrected"),
+        ({"tolerance": -1.0}, "tolerance=-1.0: -1.0 is out of range; allowed: numbers > 0"),
+        ({"damping": 1.0}, "damping=1.0: .* allowed: adaptive, or a number with 0 <= number < 1"),
+        ({"max_iterations": 0}, "max_iterations=0: 0 is too small; allowed: whole numbers from 1"),
+        ({"precision": "float16"}, "allowed: float64, float32"),
+        ({"damping": 1.0, "tolerance": 0}, "tolerance=0: .*; damping=1.0: "),
     ],
 )
-def test_impossible_settings_are_refused(arguments: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        EStep(**arguments)
+def test_impossible_settings_are_refused(
+    function: Callable[..., object], arguments: dict, message: str
+) -> None:
+    couplings, recording = small_network(5)
+    with pytest.raises(InputError, match=message):
+        function(couplings, recording, **arguments)
+
+
+@pytest.mark.parametrize("function", [infer, gradient])
+def test_a_misspelt_argument_is_a_type_error_that_names_the_right_one(
+    function: Callable[..., object],
+) -> None:
+    couplings, recording = small_network(5)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dampping'; did you mean 'damping'"):
+        function(couplings, recording, dampping=0.5)
+
+
+def test_none_is_the_first_word_and_numbers_of_numpy_are_numbers() -> None:
+    couplings, recording = small_network(5)
+    how = {"estimator": "bp", "correlations": "closed"}
+    one = infer(
+        couplings, recording, damping=None, max_iterations=np.int64(50), tolerance=np.float64(1e-9), **how
+    )
+    assert one == infer(couplings, recording, damping="adaptive", max_iterations=50, tolerance=1e-9, **how)

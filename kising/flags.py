@@ -1,0 +1,48 @@
+"""Options as command-line flags: those of `kising fit` are the keyword arguments of `fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from kising.arguments import Arguments
+from kising.values import Kind, RefusedError, WordOrReal, scalar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Value(click.ParamType[Any]):
+    """A value of a kind, written as in a sweep file."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        words = kind.json_schema().get("enum")
+        self.name = "|".join(words) if words else kind.column if not isinstance(kind, WordOrReal) else "value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self.kind.parse(scalar(value) if isinstance(value, str) else value)
+        except RefusedError as refusal:
+            self.fail(str(refusal), param, ctx)
+
+
+def flags(arguments: Arguments) -> Callable[[F], F]:
+    """Decorate a command with a flag for every option that needs no true couplings; those not given are left out."""
+
+    def decorate(command: F) -> F:
+        for name, leaf in reversed(list(arguments.leaves.items())):
+            if not leaf.option.needs_truth:
+                text = f"{leaf.option.help} [default: {leaf.default}]"
+                flag = "--" + name.replace("_", "-")
+                kind = _Value(leaf.kind)
+                command = click.option(flag, name, type=kind, metavar=kind.name, help=text)(command)
+        return command
+
+    return decorate
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given on the command line."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,148 @@
+"""The sweep file described for machines and for people: its JSON Schema, and the key reference of the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any, get_args
+
+from kising.estimators.registry import AUTO, AUTO_LARGEST_EXACT, ESTIMATORS, NAMES
+from kising.options import (
+    LEAVES,
+    OTHER_SECTIONS,
+    POINT_SECTIONS,
+    Gate,
+    Header,
+    Leaf,
+    Section,
+    Task,
+    choices,
+    leaves_of,
+    option_of,
+)
+from kising.sweep.spec.spacing import SHAPES
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a sweep file, for editors that complete and check YAML."""
+    whole = {leaf.key: _leaf(leaf) for leaf in leaves_of(Header)}
+    whole |= {name: _section(section) for name, section in {**POINT_SECTIONS, **OTHER_SECTIONS}.items()}
+    whole["axes"] = _axes()
+    presets = {
+        "description": "Variants of the sweep, by name: kising run FILE --preset NAME.",
+        "type": ["object", "null"],
+        "additionalProperties": _mapping(whole),
+    }
+    return {
+        "$schema": _DIALECT,
+        "title": "kising sweep file",
+        **_mapping({**whole, "presets": presets}),
+        "type": "object",
+        "required": [leaf.key for leaf in leaves_of(Header) if leaf.required],
+    }
+
+
+def _mapping(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": ["object", "null"], "properties": dict(properties), "additionalProperties": False}
+
+
+def _section(section: type[Section]) -> dict[str, Any]:
+    inner: dict[str, Any] = {}
+    for leaf in leaves_of(section):
+        if "." not in leaf.key:
+            inner[leaf.key] = _leaf(leaf)
+    for key, field in section.model_fields.items():
+        if option_of(section, key) is None and isinstance(field.annotation, type):
+            inner[key] = _section(field.annotation)
+    return {"description": (section.__doc__ or "").strip(), **_mapping(inner)}
+
+
+def _leaf(leaf: Leaf) -> dict[str, Any]:
+    default = {} if leaf.required else {"default": leaf.default}
+    return {"description": leaf.option.help, **leaf.kind.json_schema(), **default}
+
+
+def _axes() -> dict[str, Any]:
+    numbers = {"type": "array", "items": {"type": "number"}}
+    forms = {form: {**numbers, "description": shape} for form, shape in SHAPES.items()}
+    one_form = {"minProperties": 1, "maxProperties": 1}
+    spacing = {"type": "object", "properties": forms, "additionalProperties": False, **one_form}
+    keys = {}
+    for key, leaf in LEAVES.items():
+        values = {"type": "array", "items": leaf.kind.json_schema(), "minItems": 1}
+        keys[key] = {
+            "description": leaf.option.help,
+            "anyOf": [values, spacing] if leaf.kind.numeric else [values],
+        }
+    one = {"type": "object", "properties": keys, "additionalProperties": False, "minProperties": 1}
+    return {
+        "description": "Keys that take several values. A mapping: the product of its keys. A list: its items multiply, "
+        "the keys inside one item vary together.",
+        "anyOf": [{**one, "minProperties": 0}, {"type": "array", "items": one}, {"type": "null"}],
+    }
+
+
+def markdown() -> str:
+    """The key reference of the documentation."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield from (
+        "# Keys of a sweep file",
+        "",
+        "Made by `kising schema --format markdown`; `kising schema` prints the same as JSON Schema.",
+        "",
+        "Any key of `model`, `data`, `learner` and `score` can be an axis. Where a key has no effect, its column in",
+        "the tables is null.",
+        "",
+        "## The sweep",
+        "",
+    )
+    yield from _table(leaves_of(Header))
+    for name, section in {**POINT_SECTIONS, **OTHER_SECTIONS}.items():
+        yield from ("", f"## {name}", "", (section.__doc__ or "").strip(), "")
+        yield from _table(leaves_of(section))
+    yield from (
+        "",
+        "## Estimators",
+        "",
+        f"`{AUTO}` is exact up to {AUTO_LARGEST_EXACT} hidden spins and gibbs beyond.",
+    )
+    yield from ("", "| estimator | what it is | log-likelihood | largest Nh |", "|---|---|---|---|")
+    for entry in ESTIMATORS:
+        largest = "any" if entry.largest_hidden is None else str(entry.largest_hidden)
+        yield f"| `{entry.name}` | {entry.summary} | {entry.likelihood} | {largest} |"
+
+
+def _table(leaves: Iterator[Leaf]) -> Iterator[str]:
+    yield "| key | values | default | what it does | has an effect with |"
+    yield "|---|---|---|---|---|"
+    for leaf in leaves:
+        default = "required" if leaf.required else f"`{_written(leaf.default)}`"
+        allowed = leaf.kind.allowed.replace("|", "\\|")
+        yield f"| `{leaf.key}` | {allowed} | {default} | {leaf.option.help} | {_effect(leaf)} |"
+
+
+def _effect(leaf: Leaf) -> str:
+    """Where an option has an effect, as far as task, estimator or step decide it."""
+    tasks = get_args(Task) if leaf.option.task is None else (leaf.option.task,)
+    words = (tasks, NAMES, choices("learner.step"))
+    gates = [
+        gate for gate in map(Gate._make, product(*words)) if not any(no(gate) for no in leaf.option.applies)
+    ]
+    parts = []
+    for name, every, used in zip(
+        Gate._fields, (get_args(Task), *words[1:]), zip(*gates, strict=True), strict=True
+    ):
+        if set(used) < set(every):
+            parts.append(f"{name} {', '.join(dict.fromkeys(used))}")
+    return "; ".join(parts)
+
+
+def _written(value: Any) -> str:
+    """A default as a sweep file has it."""
+    words = {None: "null", True: "true", False: "false", "": '""'}
+    return words[value] if isinstance(value, bool | None) or value == "" else str(value)
