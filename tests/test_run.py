@@ -20,6 +20,7 @@ from kising.errors import StaleError
 from kising.learning.checkpoint import load
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.parquet import Store
+from kising.version import NUMERICS
 
 TINY = {
     "name": "tiny",
@@ -153,6 +154,18 @@ def test_rows_of_other_numerics_are_never_mixed_in_silently(monkeypatch, tmp_pat
     redone = run_sweep(TINY, out=tmp_path / "r", in_process=True, stale="redo")
     assert redone.outcome.done == 12
     assert_same_bits(redone.runs, reference)
+
+
+def test_kept_runs_of_other_numerics_are_not_run_again_for_artifacts(monkeypatch, tmp_path) -> None:
+    # Their rows would change, which is what `stale="keep"` rules out.
+    asking = {**TINY, "keep": {"trace": True, "realizations": 3}}
+    with monkeypatch.context() as patch:
+        patch.setattr("kising.sweep.task.NUMERICS", 0)
+        patch.setattr("kising.run.NUMERICS", 0)
+        run_sweep({**TINY, "realizations": 1}, out=tmp_path / "r", in_process=True)
+    results = run_sweep(asking, out=tmp_path / "r", in_process=True, stale="keep")
+    assert results.outcome.done == 8
+    assert list(results.runs["numerics"]) == [0, NUMERICS, NUMERICS] * 4
 
 
 def test_damaged_parts_are_set_aside_and_run_again(tmp_path, reference) -> None:
