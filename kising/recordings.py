@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.errors import RecordingError
-from kising.sweep.store.directory import atomic_write
+from kising.sweep.store.atomic import atomic_write
 
 if TYPE_CHECKING:
     from kising.learning.fit import Fit

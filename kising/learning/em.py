@@ -70,26 +70,11 @@ from kising.learning.steps import (
     unflatten,
     within_reach,
 )
+from kising.learning.trace_columns import TRACE_COLUMNS as TRACE_COLUMNS
 from kising.model import Array, BondScales, Couplings, Spins
 from kising.seeds import Seed
 
 LARGEST_GROWTH = 20.0
-
-TRACE_COLUMNS = (
-    "iteration",
-    *(f"step_{x}" for x in BLOCKS),  # √(mean ΔX²)/sd_X of the scale-free step
-    *(f"rmse_{x}" for x in BLOCKS),  # NaN where there is no truth
-    "bp_converged",  # fraction of slices whose E-step reached its tolerance
-    "corrected",  # fraction of pair averages that were replaced
-    "abs_m",
-    "abs_mu",
-    "abs_pair",  # means of |m_i|, |μ_b|, |⟨τ_i σ_b⟩|
-    "log_likelihood",  # nats a slice
-    "estep_iterations",  # mean over slices
-    *(
-        f"noise_{x}" for x in BLOCKS
-    ),  # Monte-Carlo over statistical error of what is averaged; NaN without samples
-)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,8 @@ from kising.report.page import page
 from kising.report.summary import AXES, BLOCKS, ERRORS
 from kising.report.tables import Frames
 from kising.sweep.spec import SweepSpec, read_spec
-from kising.sweep.store.directory import SweepDirectory, atomic_write, make_directory
+from kising.sweep.store.atomic import atomic_write, make_directory
+from kising.sweep.store.directory import SweepDirectory
 from kising.version import NUMERICS, __version__
 
 #: Rows of a table on the page; the files have all.

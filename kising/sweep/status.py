@@ -18,7 +18,8 @@ from kising.sweep.drive.progress import duration
 from kising.sweep.plan import Plan, Point
 from kising.sweep.spec import SweepSpec, read_spec
 from kising.sweep.store.artifacts import lacking
-from kising.sweep.store.directory import Progress, SweepDirectory
+from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.records import Progress
 from kising.version import NUMERICS
 
 # A driver writes progress.json about once a second; on another host, silence for this long is taken for its

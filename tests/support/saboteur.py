@@ -24,8 +24,9 @@ import kising.sweep.store.parts as parts
 import kising.sweep.task as task
 from kising.learning.checkpoint import load
 from kising.sweep.drive.conductor import Policy
+from kising.sweep.store.atomic import TEMPORARY_PREFIX
 from kising.sweep.store.checkpoints import Checkpoints
-from kising.sweep.store.directory import TEMPORARY_PREFIX, SweepDirectory
+from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.parquet import Store
 
 NOTES = "KISING_FAULT_NOTES"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from kising.report.figures.style import PANEL_INCHES
-from kising.sweep.store.directory import AtomicFile
+from kising.sweep.store.atomic import AtomicFile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

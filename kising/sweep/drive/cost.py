@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from kising.errors import StoreError
 from kising.options import AUTO_EXACT_HIDDEN
-from kising.sweep.store.directory import atomic_write, make_directory
+from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.version import NUMERICS
 
 if TYPE_CHECKING:

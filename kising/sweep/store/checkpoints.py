@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from kising.errors import StoreError
 from kising.sweep.execute.protocol import LARGEST_STATE, Saved
-from kising.sweep.store.directory import SweepDirectory, atomic_write, make_directory
+from kising.sweep.store.atomic import atomic_write, make_directory
+from kising.sweep.store.directory import SweepDirectory
 
 if TYPE_CHECKING:
     from kising.sweep.plan import Plan

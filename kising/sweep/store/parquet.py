@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from kising.errors import StoreError
 from kising.sweep.store.artifacts import Kept
+from kising.sweep.store.atomic import AtomicFile, make_directory
 from kising.sweep.store.columns import (
     COLUMNS,
     ID_DIGITS,
@@ -38,7 +39,7 @@ from kising.sweep.store.columns import (
     columns_of,
     ids_from_bytes,
 )
-from kising.sweep.store.directory import AtomicFile, SweepDirectory, make_directory
+from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.index import PartIndex, PartRows, Scan, find, winners
 from kising.sweep.store.parts import (
     Damaged,

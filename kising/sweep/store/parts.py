@@ -19,14 +19,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kising.errors import StoreError
-from kising.sweep.store.directory import (
-    TEMPORARY_PREFIX,
-    SweepDirectory,
-    atomic_write,
-    explain,
-    make_directory,
-    sync_directory,
-)
+from kising.sweep.store.atomic import TEMPORARY_PREFIX, atomic_write, explain, make_directory, sync_directory
+from kising.sweep.store.directory import SweepDirectory
 
 FAN_IN: Final = 8
 """Parts of one size class that are merged into one of the next: a row is rewritten about log_8 n times."""
