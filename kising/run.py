@@ -19,10 +19,10 @@ from kising.sweep.drive.signals import StopRequest
 from kising.sweep.execute.protocol import Executor, Need
 from kising.sweep.plan import Plan, Run
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec
-from kising.sweep.store.artifacts import lacking
+from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.run_store import Store
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[np.n
             f"version {NUMERICS}: say --stale keep to keep them or --stale redo to run them again"
         )
     # Runs of which more is to be kept than was asked for before are run again: their rows do not change.
-    todo = ~known | (lacking(plan, store) & ~failed & ~stale)
+    todo = ~known | (lacking_artifacts(plan, store) & ~failed & ~stale)
     if session.stale == "redo":
         todo |= stale
     if session.retry_failed:

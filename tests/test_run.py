@@ -19,7 +19,7 @@ from kising import run_sweep
 from kising.errors import StaleError
 from kising.learning.checkpoint import load
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.run_store import Store
 from kising.version import NUMERICS
 
 TINY = {

@@ -27,7 +27,7 @@ from kising.sweep.drive.conductor import Policy
 from kising.sweep.store.atomic import TEMPORARY_PREFIX
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.run_store import Store
 
 NOTES = "KISING_FAULT_NOTES"
 """The environment variable that names the file of notes."""

@@ -130,7 +130,7 @@ def test_their_size_is_bounded_alone_and_together(
     directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = opened(directory)
-    monkeypatch.setattr(module, "MOST_BYTES", 3 * len(SAVED.state))
+    monkeypatch.setattr(module, "LARGEST_TOTAL", 3 * len(SAVED.state))
     for run_id in (RUN, OTHER, "00000000000000cc", RUN):
         checkpoints.put(run_id, SAVED)
     assert sum(path.stat().st_size for path in directory.checkpoints.iterdir()) < 3 * len(SAVED.state)
