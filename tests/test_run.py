@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -57,6 +58,27 @@ def test_results_are_whole(reference, tmp_path) -> None:
         assert list(stored.columns) == list(frame.columns)
         assert len(stored) == len(frame)
     assert_same_bits(results.runs, reference)
+
+
+def test_results_print_on_one_screen_and_compare(reference, tmp_path) -> None:
+    results = run_sweep(TINY, out=tmp_path / "r", in_process=True)
+    text = repr(results)
+    assert len(text.splitlines()) <= 3
+    assert all(len(line) < 200 for line in text.splitlines())
+    for words in (str(tmp_path / "r"), "12 runs (12 done)", f".summary: 4 x {results.summary.shape[1]}"):
+        assert words in text
+    assert results == results
+    assert results == dataclasses.replace(results, runs=results.runs.copy())
+    changed = results.runs.assign(iterations=results.runs["iterations"] + 1)
+    for other in (
+        dataclasses.replace(results, runs=changed),
+        dataclasses.replace(results, scaling=results.scaling.iloc[1:]),
+        dataclasses.replace(results, directory=tmp_path),
+        "something else",
+    ):
+        assert results != other
+    nothing = dataclasses.replace(results, runs=results.runs.iloc[:0])
+    assert "0 runs (none yet)" in repr(nothing)
 
 
 @pytest.mark.parametrize("cpus", [1, 2])

@@ -59,7 +59,7 @@ def show(console: Console, summary: pd.DataFrame, scaling: pd.DataFrame) -> None
         console.print(title)
         console.print(table)
     if len(summary) > MOST_ROWS:
-        console.print(f"... and {len(summary) - MOST_ROWS} points more: summary.parquet has them all.\n")
+        console.print(f"... and {len(summary) - MOST_ROWS} more points: summary.parquet has them all.\n")
 
 
 def tables(summary: pd.DataFrame, scaling: pd.DataFrame) -> Iterator[tuple[str, Table]]:
