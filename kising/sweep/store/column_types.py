@@ -1,13 +1,23 @@
-"""What a declaration of a column consists of, and what follows from it."""
+"""What the declaration of a column consists of, and what follows from it: types, checks, summaries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
+
+import numpy as np
 
 from kising.blocks import BLOCKS
 
 Kind = Literal["string", "int", "float", "bool", "bytes"]
+
+_TYPES: Final[Mapping[Kind, tuple[type, ...]]] = {
+    "string": (str,),
+    "int": (int, np.integer),
+    "float": (float, int, np.floating, np.integer),
+    "bool": (bool, np.bool_),
+    "bytes": (bytes,),
+}
 
 
 class Summary(NamedTuple):
@@ -53,6 +63,19 @@ class Column(NamedTuple):
                 return "float64"
             case "bytes":
                 return "object"
+
+    def check(self, values: Sequence[object]) -> None:
+        """Raise ValueError if a value is missing, of the wrong type, or not allowed."""
+        for found in set(map(type, values)):
+            if found is type(None):
+                if not self.nullable:
+                    raise ValueError(f"column {self.name!r} must have a value in every row")
+            # A bool is an int to Python, and a float would silently be cut to an int.
+            elif not issubclass(found, _TYPES[self.kind]) or (found is bool and self.kind != "bool"):
+                raise ValueError(f"column {self.name!r} wants {self.kind} values, not {found.__name__}")
+        for value in values if self.allowed else ():
+            if value is not None and value not in self.allowed:
+                raise ValueError(f"{self.name} {value!r} is none of {', '.join(self.allowed)}")
 
     def for_blocks(self) -> tuple[Column, ...]:
         """The column once for each block of couplings; itself alone if it has no X in its name."""

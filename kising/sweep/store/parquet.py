@@ -21,10 +21,17 @@ from numpy.typing import NDArray
 from kising.errors import StoreError
 from kising.sweep.store.artifacts import RunArtifacts
 from kising.sweep.store.column_types import Column
-from kising.sweep.store.columns import COLUMNS, PARAMETERS, PART_COLUMNS, SCHEMA_VERSION, TABLES, Row
+from kising.sweep.store.columns import (
+    COLUMNS,
+    PARAMETERS,
+    PART_COLUMNS,
+    ROW_COLUMNS,
+    SCHEMA_VERSION,
+    TABLES,
+    Row,
+)
 from kising.sweep.store.index import ID_DIGITS, PartIndex, PartRows, ids_from_bytes
 from kising.sweep.store.parts import NotDataError
-from kising.sweep.store.rows import check_allowed, values_by_column
 from kising.version import __version__
 
 if TYPE_CHECKING:
@@ -32,6 +39,10 @@ if TYPE_CHECKING:
 
 Table: TypeAlias = pa.Table
 
+LONGEST_TEXT: Final = 8_000
+"""Characters stored of an error or a traceback: a million failed runs must not fill the disk with them."""
+
+_FROM_OUTSIDE: Final = ("error", "traceback", "host")
 _TYPES: Final = {
     **{"string": pa.string(), "int": pa.int64(), "float": pa.float64()},
     **{"bool": pa.bool_(), "bytes": pa.binary()},
@@ -42,7 +53,7 @@ def table_of_rows(rows: Sequence[Row], *, committed: int) -> Table:
     """Lay rows out as a part's table; ValueError names the column that does not fit."""
     if not rows:
         raise ValueError("a part needs at least one row")
-    values = values_by_column(rows) | {"committed": [committed] * len(rows)}
+    values = _values_by_column(rows) | {"committed": [committed] * len(rows)}
     arrays = []
     for column in PART_COLUMNS:
         try:
@@ -90,7 +101,7 @@ def decode_part(data: bytes, columns: Sequence[Column], path: Path) -> Table:
         _ids_of(table["run_id"])
         for column in columns:
             if column.allowed:
-                check_allowed(column.name, table[column.name].unique().to_pylist())
+                column.check(table[column.name].unique().to_pylist())
     except StoreError:
         raise
     except MemoryError as error:
@@ -185,6 +196,30 @@ def frame_of_runs(table: Table) -> pd.DataFrame:
     ]
     frame: pd.DataFrame = pd.concat(columns, axis="columns")
     return frame
+
+
+def _values_by_column(rows: Sequence[Row]) -> dict[str, list[object]]:
+    """Lay rows out by column and check them.
+
+    Texts from outside kising are made storable: long ones lose their middle, and characters that UTF-8 cannot
+    encode are escaped.
+    """
+    unknown = set().union(*rows) - {column.name for column in ROW_COLUMNS}
+    if unknown:
+        raise ValueError(f"no column is called {min(unknown)!r}")
+    columns = {column.name: [row.get(column.name) for row in rows] for column in ROW_COLUMNS}
+    for column in ROW_COLUMNS:
+        column.check(columns[column.name])
+    for name in _FROM_OUTSIDE:
+        columns[name] = [_storable(value) if isinstance(value, str) else value for value in columns[name]]
+    return columns
+
+
+def _storable(text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        head, tail = LONGEST_TEXT // 4, LONGEST_TEXT - LONGEST_TEXT // 4
+        text = f"{text[:head]}\n... {len(text) - LONGEST_TEXT} characters left out ...\n{text[-tail:]}"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _schema(columns: Sequence[Column]) -> pa.Schema:

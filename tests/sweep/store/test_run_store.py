@@ -40,8 +40,8 @@ from kising.sweep.store.columns import (
 )
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.index import id_text
+from kising.sweep.store.parquet import LONGEST_TEXT
 from kising.sweep.store.parts import FAN_IN, FULL_PART, Listing, PartFiles, parts_to_merge
-from kising.sweep.store.rows import LONGEST_TEXT
 from kising.sweep.store.run_store import Store
 
 Row = dict[str, Any]
