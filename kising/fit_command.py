@@ -13,7 +13,7 @@ import numpy.typing as npt
 from kising.blocks import BLOCKS
 from kising.errors import InputError, RecordingError
 from kising.recordings import read_recording
-from kising.sweep.store.directory import atomic_write
+from kising.sweep.store.atomic import atomic_write
 
 if TYPE_CHECKING:
     from kising.learning.fit import Fit

@@ -19,10 +19,10 @@ from kising.sweep.drive.signals import StopRequest
 from kising.sweep.execute.protocol import Executor, Need
 from kising.sweep.plan import Plan, Run
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec
-from kising.sweep.store.artifacts import lacking
+from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.run_store import Store
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
@@ -38,20 +38,40 @@ Say = Callable[[str], object]
 PRICED_ROWS = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Results:
-    """What a sweep has given so far."""
+    """The results of a sweep so far. Equal if all fields are; NaN equals NaN."""
 
     runs: pd.DataFrame
-    """a row a run: parameters, status, scores"""
+    """one row per run: parameters, status, scores"""
     summary: pd.DataFrame
-    """a row a point: convergence fractions with intervals, RMSE mean, sd, sem"""
+    """one row per point: convergence fractions with intervals, RMSE mean, sd, sem"""
     scaling: pd.DataFrame
-    """slopes of log RMSE on log T"""
+    """slopes of log RMSE on log T: one row per block and group of points that differ in length only"""
     directory: Path
-    """where it all lies"""
+    """where the files are"""
     outcome: Outcome
     """how this session went"""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Results):
+            return NotImplemented
+        same = (self.directory, self.outcome) == (other.directory, other.outcome)
+        return same and all(getattr(self, name).equals(getattr(other, name)) for name in _FRAMES)
+
+    # Data frames have no hash.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        status = ", ".join(f"{count} {name}" for name, count in self.runs["status"].value_counts().items())
+        shapes = (f".{name}: {' x '.join(map(str, getattr(self, name).shape))}" for name in _FRAMES)
+        return (
+            f"Results in {str(self.directory)!r}: {len(self.runs)} runs ({status or 'none yet'})\n"
+            f"  data frames, rows x columns: {', '.join(shapes)}"
+        )
+
+
+_FRAMES = ("runs", "summary", "scaling")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +188,8 @@ def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[np.n
             f"{int(stale.sum())} finished runs were made by numerics version {', '.join(map(str, made))}, this is "
             f"version {NUMERICS}: say --stale keep to keep them or --stale redo to run them again"
         )
-    # Runs of which more is to be kept than was asked for before are run again: their rows do not change.
-    todo = ~known | (lacking(plan, store) & ~failed & ~stale)
+    # Runs that lack an artifact which is asked for now are run again: their rows do not change.
+    todo = ~known | (lacking_artifacts(plan, store) & ~failed & ~stale)
     if session.stale == "redo":
         todo |= stale
     if session.retry_failed:

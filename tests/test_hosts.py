@@ -18,7 +18,8 @@ from support.waiting_work import open_to
 
 from kising import run_sweep
 from kising.sweep.status import describe_status
-from kising.sweep.store.directory import Progress, SweepDirectory
+from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.records import Progress
 
 pytestmark = [pytest.mark.hosts, pytest.mark.skipif(bool(why := unavailable()), reason=str(why))]
 SWEEP = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -19,7 +20,8 @@ from kising import run_sweep
 from kising.errors import StaleError
 from kising.learning.checkpoint import load
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.run_store import Store
+from kising.version import NUMERICS
 
 TINY = {
     "name": "tiny",
@@ -56,6 +58,27 @@ def test_results_are_whole(reference, tmp_path) -> None:
         assert list(stored.columns) == list(frame.columns)
         assert len(stored) == len(frame)
     assert_same_bits(results.runs, reference)
+
+
+def test_results_print_on_one_screen_and_compare(reference, tmp_path) -> None:
+    results = run_sweep(TINY, out=tmp_path / "r", in_process=True)
+    text = repr(results)
+    assert len(text.splitlines()) <= 3
+    assert all(len(line) < 200 for line in text.splitlines())
+    for words in (str(tmp_path / "r"), "12 runs (12 done)", f".summary: 4 x {results.summary.shape[1]}"):
+        assert words in text
+    assert results == results
+    assert results == dataclasses.replace(results, runs=results.runs.copy())
+    changed = results.runs.assign(iterations=results.runs["iterations"] + 1)
+    for other in (
+        dataclasses.replace(results, runs=changed),
+        dataclasses.replace(results, scaling=results.scaling.iloc[1:]),
+        dataclasses.replace(results, directory=tmp_path),
+        "something else",
+    ):
+        assert results != other
+    nothing = dataclasses.replace(results, runs=results.runs.iloc[:0])
+    assert "0 runs (none yet)" in repr(nothing)
 
 
 @pytest.mark.parametrize("cpus", [1, 2])
@@ -153,6 +176,18 @@ def test_rows_of_other_numerics_are_never_mixed_in_silently(monkeypatch, tmp_pat
     redone = run_sweep(TINY, out=tmp_path / "r", in_process=True, stale="redo")
     assert redone.outcome.done == 12
     assert_same_bits(redone.runs, reference)
+
+
+def test_kept_runs_of_other_numerics_are_not_run_again_for_artifacts(monkeypatch, tmp_path) -> None:
+    # Their rows would change, which is what `stale="keep"` rules out.
+    asking = {**TINY, "keep": {"trace": True, "realizations": 3}}
+    with monkeypatch.context() as patch:
+        patch.setattr("kising.sweep.task.NUMERICS", 0)
+        patch.setattr("kising.run.NUMERICS", 0)
+        run_sweep({**TINY, "realizations": 1}, out=tmp_path / "r", in_process=True)
+    results = run_sweep(asking, out=tmp_path / "r", in_process=True, stale="keep")
+    assert results.outcome.done == 8
+    assert list(results.runs["numerics"]) == [0, NUMERICS, NUMERICS] * 4
 
 
 def test_damaged_parts_are_set_aside_and_run_again(tmp_path, reference) -> None:

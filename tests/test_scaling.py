@@ -13,7 +13,7 @@ from kising.sweep.drive.conductor import conduct
 from kising.sweep.execute.protocol import Batch, Finished, Need, Rows, Started
 from kising.sweep.plan import Plan
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.run_store import Store
 from kising.version import NUMERICS, __version__
 
 FREE = Prices(0.0, 0.0, 0.0)

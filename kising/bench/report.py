@@ -17,7 +17,7 @@ from kising.bench.measure import (
     timings,
 )
 from kising.bench.sampling import exponent, growth, race
-from kising.sweep.store.directory import atomic_write
+from kising.sweep.store.atomic import atomic_write
 from kising.version import NUMERICS, __version__
 
 HEADER = (

@@ -183,7 +183,7 @@ def simulate(
     from kising.sweep.drive.progress_file import Journal
     from kising.sweep.drive.signals import StopRequest
     from kising.sweep.store.directory import SweepDirectory
-    from kising.sweep.store.parquet import Store
+    from kising.sweep.store.run_store import Store
 
     plan = Plan.of(_spec(max(2_000_000, int(workers * 1_000 / seconds))))
     stop, marks = StopRequest(), list[tuple[float, float, int, int]]()

@@ -1,4 +1,4 @@
-"""What a sweep kept of learning, as tables: couplings and traces."""
+"""The artifacts of a sweep as tables: couplings and traces."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kising.sweep.store.artifacts import TRACE_COLUMNS, Kept, unpack_couplings, unpack_trace
-from kising.sweep.store.columns import id_text
+from kising.learning.trace_columns import TRACE_COLUMNS
+from kising.sweep.store.artifacts import RunArtifacts, unpack_couplings, unpack_trace
+from kising.sweep.store.column_types import Column
+from kising.sweep.store.columns import COUPLINGS, TRACES
+from kising.sweep.store.index import id_text
 
 
-def couplings_of(kept: Sequence[Kept], runs: pd.DataFrame) -> pd.DataFrame:
-    """A row a coupling of every run whose couplings were kept.
-
-    run_id, point_id, realization; block J, K or L, with row and column in it; true, start, learned.
-    """
+def couplings_of(artifacts: Sequence[RunArtifacts], runs: pd.DataFrame) -> pd.DataFrame:
+    """One row per coupling of every run whose couplings were kept, columns as in COUPLINGS."""
     known = runs.set_index("run_id")
     frames = []
-    for one in kept:
-        if one.couplings is None:
+    for found in artifacts:
+        if found.couplings is None:
             continue
-        run: dict[Any, Any] = known.loc[id_text(one.run_id)].to_dict()
-        truth, start, learned = unpack_couplings(one.couplings, run["model.visible"], run["model.hidden"])
+        run: dict[Any, Any] = known.loc[id_text(found.run_id)].to_dict()
+        truth, start, learned = unpack_couplings(found.couplings, run["model.visible"], run["model.hidden"])
         for block, true in truth.items():
             rows, columns = np.indices(true.shape)
             frames.append(
                 pd.DataFrame(
                     {
-                        "run_id": id_text(one.run_id),
+                        "run_id": id_text(found.run_id),
                         "point_id": run["point_id"],
                         "realization": run["realization"],
                         "block": block,
@@ -41,22 +41,27 @@ def couplings_of(kept: Sequence[Kept], runs: pd.DataFrame) -> pd.DataFrame:
                     }
                 )
             )
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return _joined(frames, COUPLINGS)
 
 
-def traces_of(kept: Sequence[Kept], runs: pd.DataFrame) -> pd.DataFrame:
-    """A row an EM iteration of every run whose trace was kept: run_id, point_id, realization, TRACE_COLUMNS."""
+def traces_of(artifacts: Sequence[RunArtifacts], runs: pd.DataFrame) -> pd.DataFrame:
+    """One row per EM iteration of every run whose trace was kept, columns as in TRACES."""
     known = runs.set_index("run_id")
     frames = []
-    for one in kept:
-        if one.trace is None:
+    for found in artifacts:
+        if found.trace is None:
             continue
-        run = known.loc[id_text(one.run_id)]
-        frame = pd.DataFrame(unpack_trace(one.trace), columns=list(TRACE_COLUMNS)).astype(
-            {"iteration": np.int64}
-        )
+        run = known.loc[id_text(found.run_id)]
+        frame = pd.DataFrame(unpack_trace(found.trace), columns=list(TRACE_COLUMNS))
         for place, name in enumerate(("point_id", "realization")):
             frame.insert(place, name, run[name])
-        frame.insert(0, "run_id", id_text(one.run_id))
+        frame.insert(0, "run_id", id_text(found.run_id))
         frames.append(frame)
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return _joined(frames, TRACES)
+
+
+def _joined(frames: list[pd.DataFrame], columns: Sequence[Column]) -> pd.DataFrame:
+    names = [column.name for column in columns]
+    whole = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=names)
+    dtypes: Any = {column.name: column.dtype for column in columns}
+    return whole[names].astype(dtypes)

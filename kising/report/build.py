@@ -1,4 +1,4 @@
-"""`kising report`: the page, its figures, and the same as JSON, from the tables of a sweep."""
+"""`kising report`: a page, its figures, and the same content as JSON, from the tables of a sweep."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ import pandas as pd
 from kising.report.claims.paper import claims
 from kising.report.claims.verdicts import Finding
 from kising.report.figures.curves import curves
-from kising.report.figures.drawing import Plate, write
+from kising.report.figures.drawing import FigureSpec, write_figure
 from kising.report.figures.examples import scatters, traces
 from kising.report.figures.views import varied
 from kising.report.page import page
-from kising.report.summary import AXES, BLOCKS, ERRORS
+from kising.report.summary import AXES
 from kising.report.tables import Frames
 from kising.sweep.spec import SweepSpec, read_spec
-from kising.sweep.store.directory import SweepDirectory, atomic_write, make_directory
+from kising.sweep.store.atomic import atomic_write, make_directory
+from kising.sweep.store.columns import COLUMNS, COUNTS, SLOPES
+from kising.sweep.store.directory import SweepDirectory
 from kising.version import NUMERICS, __version__
 
-#: Rows of a table on the page; the files have all.
+#: Most rows of a table on the page; the files have all.
 MOST_ROWS: Final = 200
 
 
 class Report(NamedTuple):
-    """What was written."""
+    """The files that were written, and their content."""
 
     page: Path
     figures: list[Path]
     document: dict[str, Any]
-    """what the page says, for machines: see `kising report --format json`"""
+    """the content of the page: what `kising report --format json` prints"""
 
 
 def build(path: Path, frames: Frames) -> Report:
@@ -40,16 +42,16 @@ def build(path: Path, frames: Frames) -> Report:
     directory = SweepDirectory(path)
     spec = read_spec(directory.sweep_file)
     make_directory(directory.report)
-    plates = [plate for plate in _plates(frames) if plate.panels]
+    figures = [figure for figure in _figures(frames) if figure.panels]
     findings = claims(frames.runs, frames.couplings) if len(frames.runs) else []
-    files = {plate.name: write(plate, directory.report) for plate in plates}
+    files = {figure.name: write_figure(figure, directory.report) for figure in figures}
     provenance = _provenance(directory, frames.runs)
     text = page(
         spec.name,
         _lead(spec, frames.runs),
         findings,
-        plates,
-        [("Points", _points(frames.summary)), ("Slopes of log RMSE on log T", _slopes(frames))],
+        figures,
+        [("Points", _points(frames.summary)), ("Slopes of log RMSE on log T", _slopes(frames.scaling))],
         provenance,
     )
     document = {
@@ -59,13 +61,13 @@ def build(path: Path, frames: Frames) -> Report:
         "claims": [_finding(found) for found in findings],
         "figures": [
             {
-                "name": plate.name,
-                "title": plate.title,
-                "caption": plate.caption,
-                "panels": [panel.title for panel in plate.panels],
-                "files": [file.name for file in files[plate.name]],
+                "name": figure.name,
+                "title": figure.title,
+                "caption": figure.caption,
+                "panels": [panel.title for panel in figure.panels],
+                "files": [file.name for file in files[figure.name]],
             }
-            for plate in plates
+            for figure in figures
         ],
         "summary": _records(frames.summary),
         "scaling": _records(frames.scaling),
@@ -77,7 +79,7 @@ def build(path: Path, frames: Frames) -> Report:
     return Report(target, [file for some in files.values() for file in some], document)
 
 
-def _plates(frames: Frames) -> list[Plate]:
+def _figures(frames: Frames) -> list[FigureSpec]:
     runs = frames.runs
     if runs.empty:
         return []
@@ -101,37 +103,27 @@ def _lead(spec: SweepSpec, runs: pd.DataFrame) -> list[str]:
         "connectivity c": (model.connectivity, "model.connectivity"),
         "length T": (spec.data.length, "data.length"),
     }
-    said = [f"{name} {value}" for name, (value, key) in fixed.items() if key not in keys]
-    lines.append("Held fixed: " + ", ".join(said) + "." if said else "")
+    constants = [f"{name} {value}" for name, (value, key) in fixed.items() if key not in keys]
+    lines.append("Held fixed: " + ", ".join(constants) + "." if constants else "")
     return [line for line in lines if line]
 
 
 def _points(summary: pd.DataFrame) -> pd.DataFrame:
-    if summary.empty:
-        return summary
+    """The columns of the summary that declare a heading, without intervals and standard errors."""
     keys = [key for key in AXES if summary[key].nunique(dropna=False) > 1]
-    measures = ["runs", "failed", "diverged", *(f"converged_{x}" for x in BLOCKS)]
-    measures += [f"rmse_{x}_{what}" for x in BLOCKS for what in ("mean", "sd")]
-    measures += [f"rmse_pruned_{x}_mean" for x in BLOCKS]
-    measures += ERRORS
-    measures += [
-        "iterations",
-        "bp_converged",
-        "corrected",
-        "hidden_overlap",
-        "rmse_m",
-        "rmse_mu",
-        "rmse_pair",
-    ]
+    measures = [column.name for column in COUNTS]
+    for column in COLUMNS:
+        if column.heading:
+            names = [found.name for found in column.summary_columns()]
+            measures += [name for name in names if not name.endswith(("_low", "_high", "_sem"))]
     shown = [name for name in measures if summary[name].notna().any()]
     return summary[[*keys, *shown]].head(MOST_ROWS)
 
 
-def _slopes(frames: Frames) -> pd.DataFrame:
-    table = frames.scaling
-    keys = [key for key in AXES if key in table and table[key].nunique(dropna=False) > 1]
-    numbers = ["block", "slope", "slope_low", "slope_high", "points", "realizations", "left_out"]
-    return table[[*keys, *numbers]].head(MOST_ROWS)
+def _slopes(scaling: pd.DataFrame) -> pd.DataFrame:
+    keys = [key for key in AXES if key in scaling and scaling[key].nunique(dropna=False) > 1]
+    numbers = [column.name for column in SLOPES if column.name not in ("shortest", "longest")]
+    return scaling[[*keys, *numbers]].head(MOST_ROWS)
 
 
 def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]:
@@ -167,7 +159,7 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: what is no finite number is null."""
+    """A value as JSON has it: NaN, infinities and missing values become null."""
     if pd.isna(value):
         return None
     if isinstance(value, float | np.floating):

@@ -1,4 +1,4 @@
-"""The report of a sweep as one HTML page that needs nothing beside itself: no scripts, no other files."""
+"""The report of a sweep as one self-contained HTML page: no scripts, no other files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kising.report.claims.verdicts import Finding
-from kising.report.figures.drawing import MOST_PANELS, Plate, embedded
+from kising.report.figures.drawing import MOST_PANELS, FigureSpec, data_url
 
 _STYLE: Final = """
 :root { color-scheme: light; }
@@ -48,7 +48,7 @@ def page(
     name: str,
     lead: Sequence[str],
     findings: Sequence[Finding],
-    plates: Iterable[Plate],
+    figures: Iterable[FigureSpec],
     tables: Sequence[tuple[str, pd.DataFrame]],
     provenance: Mapping[str, str],
 ) -> str:
@@ -57,7 +57,7 @@ def page(
         f"<h1>{escape(name)}</h1>",
         *(f"<p>{escape(line)}</p>" for line in lead),
         *_claims(findings),
-        *(line for plate in plates for line in _figure(plate)),
+        *(line for figure in figures for line in _figure(figure)),
         *(line for title, frame in tables for line in _table(title, frame)),
         "<h2>Provenance</h2>",
         "<dl>",
@@ -85,8 +85,8 @@ def _claims(findings: Sequence[Finding]) -> Iterator[str]:
         yield "<p>This sweep varies nothing that a claim of the paper is about.</p>"
         return
     yield (
-        "<p>Battistin, Hertz, Tyrcha and Roudi (2015), in our words. Intervals are at 95%; many claims stand side "
-        "by side, so one in twenty may miss by chance.</p>"
+        "<p>Battistin, Hertz, Tyrcha and Roudi (2015), paraphrased. Intervals are at 95%; of many claims, one in "
+        "twenty may fail by chance.</p>"
     )
     yield '<table class="claims"><thead><tr>'
     names = ("Figure", "Claim", "Where", "Measured", "Verdict")
@@ -96,7 +96,7 @@ def _claims(findings: Sequence[Finding]) -> Iterator[str]:
             ("", escape(found.figure)),
             ("", escape(found.claim)),
             ("", escape(found.where or "all runs")),
-            ("", f"<b>{number(found)}</b><br><small>{escape(found.quantity)}</small>"),
+            ("", f"<b>{_measured(found)}</b><br><small>{escape(found.quantity)}</small>"),
             (
                 f"verdict {_CLASSES[found.verdict]}",
                 f"{found.verdict}<br><small>{escape(found.rule)}</small>",
@@ -113,8 +113,8 @@ def _claims(findings: Sequence[Finding]) -> Iterator[str]:
     yield "</tbody></table>"
 
 
-def number(found: Finding) -> str:
-    """The measured number with its interval, in three digits."""
+def _measured(found: Finding) -> str:
+    """The measured number with its interval, to three digits."""
     value, low, high = found.measured
     if not np.isfinite(value):
         return "no number" if np.isnan(value) else f"{value:+.3g}"
@@ -122,19 +122,19 @@ def number(found: Finding) -> str:
     return f"{value:.3g}{span}"
 
 
-def _figure(plate: Plate) -> Iterator[str]:
-    if not plate.panels:
+def _figure(figure: FigureSpec) -> Iterator[str]:
+    if not figure.panels:
         return
-    yield f"<h2>{escape(plate.title)}</h2>"
-    yield f"<p>{escape(plate.caption)}</p>"
+    yield f"<h2>{escape(figure.title)}</h2>"
+    yield f"<p>{escape(figure.caption)}</p>"
     yield '<div class="panels">'
-    for panel in plate.panels[:MOST_PANELS]:
-        words = ": ".join(filter(None, (plate.title, panel.title)))
-        yield f'<img alt="{escape(words, quote=True)}" src="{embedded(panel)}">'
+    for panel in figure.panels[:MOST_PANELS]:
+        text = ": ".join(filter(None, (figure.title, panel.title)))
+        yield f'<img alt="{escape(text, quote=True)}" src="{data_url(panel)}">'
     yield "</div>"
-    if len(plate.panels) > MOST_PANELS:
-        yield f"<p>{len(plate.panels) - MOST_PANELS} panels more are not drawn: summary.parquet has their numbers.</p>"
-    yield f"<p><small>Files: {plate.name}.svg, {plate.name}.png</small></p>"
+    if len(figure.panels) > MOST_PANELS:
+        yield f"<p>{len(figure.panels) - MOST_PANELS} more panels are not drawn: summary.parquet has their numbers.</p>"
+    yield f"<p><small>Files: {figure.name}.svg, {figure.name}.png</small></p>"
 
 
 def _table(title: str, frame: pd.DataFrame) -> Iterator[str]:

@@ -12,34 +12,33 @@ from kising.report.summary import scaling, summarise
 from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.run_store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# While a sweep runs its tables are written anew after this long, and never for more than a fiftieth of the
-# time.
+# While a sweep runs, its tables are rewritten after this many seconds, and for at most a fiftieth of the time.
 TABLES_SECONDS = 60.0
 TABLES_SHARE = 50
 
 
 class Frames(NamedTuple):
-    """The tables; the last two are empty where nothing was kept."""
+    """The tables as data frames; the last two are empty unless the sweep file asks for artifacts."""
 
     runs: pd.DataFrame
-    """a row a run"""
+    """one row per run"""
     summary: pd.DataFrame
-    """a row a point"""
+    """one row per point"""
     scaling: pd.DataFrame
-    """a row a slope"""
+    """one row per slope"""
     couplings: pd.DataFrame
-    """a row a coupling that was kept"""
+    """one row per coupling"""
     traces: pd.DataFrame
-    """a row an iteration that was kept"""
+    """one row per EM iteration"""
 
 
 class Tables:
-    """runs.parquet, summary.parquet and scaling.parquet, and what was kept: always whole, and as fresh as is cheap."""
+    """runs.parquet, summary.parquet, scaling.parquet and artifacts: always whole, rewritten as often as is cheap."""
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self._store, self._plan = store, plan
@@ -53,28 +52,30 @@ class Tables:
         frames = self.compute()
         self._store.write_table("summary", frames.summary)
         self._store.write_table("scaling", frames.scaling)
-        for name, kept in (("couplings", frames.couplings), ("traces", frames.traces)):
-            if len(kept):
-                self._store.write_table(name, kept)
+        for name, artifacts in (("couplings", frames.couplings), ("traces", frames.traces)):
+            if len(artifacts):
+                self._store.write_table(name, artifacts)
         self._written = time.monotonic()
         self._took = self._written - start
         return frames
 
     def compute(self) -> Frames:
-        """The tables, from the parts."""
+        """Compute the tables from the parts."""
         runs = self._store.read_runs(self._plan.ids)
-        kept = self._store.kept(self._plan.ids) if self._plan.spec.keep.asks else []
-        return Frames(runs, summarise(runs), scaling(runs), couplings_of(kept, runs), traces_of(kept, runs))
+        artifacts = self._store.artifacts(self._plan.ids) if self._plan.spec.keep.asks else []
+        return Frames(
+            runs, summarise(runs), scaling(runs), couplings_of(artifacts, runs), traces_of(artifacts, runs)
+        )
 
     def refresh(self) -> None:
-        """Write them if that is due."""
+        """Write the tables if that is due."""
         age = time.monotonic() - self._written
         if age >= max(TABLES_SECONDS, TABLES_SHARE * self._took):
             self.write()
 
 
 def refresh_tables(path: Path) -> Frames:
-    """Write a directory's tables anew from its parts; where a driver is at work, only compute them."""
+    """Rewrite a directory's tables from its parts; if a driver is at work there, only compute them."""
     directory = SweepDirectory.open(path)
     plan = Plan.of(read_spec(directory.sweep_file))
     try:

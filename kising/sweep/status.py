@@ -17,8 +17,9 @@ from kising.sweep.drive.cost import CostModel, kind_of, memory
 from kising.sweep.drive.progress import duration
 from kising.sweep.plan import Plan, Point
 from kising.sweep.spec import SweepSpec, read_spec
-from kising.sweep.store.artifacts import lacking
-from kising.sweep.store.directory import Progress, SweepDirectory
+from kising.sweep.store.artifacts import lacking_artifacts
+from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.records import Progress
 from kising.version import NUMERICS
 
 # A driver writes progress.json about once a second; on another host, silence for this long is taken for its
@@ -78,7 +79,7 @@ def _done(plan: Plan, path: Path) -> NDArray[np.bool_] | None:
     """Which runs of the plan are done, None where there is no directory of results."""
     if not SweepDirectory(path).parts.is_dir():
         return None
-    from kising.sweep.store.parquet import Store
+    from kising.sweep.store.run_store import Store
 
     store = Store.open(SweepDirectory(path), writable=False)
     scan = store.scan()
@@ -86,7 +87,7 @@ def _done(plan: Plan, path: Path) -> NDArray[np.bool_] | None:
         return np.zeros(plan.n_runs, dtype=bool)
     place = scan.find(plan.ids)
     done: NDArray[np.bool_] = (place >= 0) & ~scan.failed[place] & (scan.numerics[place] == NUMERICS)
-    return done & ~lacking(plan, store)
+    return done & ~lacking_artifacts(plan, store)
 
 
 def calibrate(spec: SweepSpec) -> None:

@@ -30,7 +30,7 @@ from kising import run_sweep
 from kising.cli import main
 from kising.errors import LockedError, StoreError
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.run_store import Store
 
 TINY = {
     "name": "tiny",

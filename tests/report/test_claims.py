@@ -5,10 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from support.rows import make_runs
 
 from kising.report.claims.paper import claims
-from kising.report.claims.verdicts import Measured, above_zero, below_zero, difference, inside
+from kising.report.claims.verdicts import (
+    Measured,
+    above_zero,
+    below_zero,
+    difference,
+    inside,
+    mean,
+    slope,
+)
 
 NONE = pd.DataFrame()
 
@@ -30,6 +39,27 @@ def test_verdicts_want_the_whole_interval() -> None:
     assert below_zero(Measured(-1, -2, -0.1)) == above_zero(Measured(1, 0.1, 2)) == "holds"
     assert below_zero(Measured(0, -1, 1)) == above_zero(Measured(0, -1, 1)) == "not enough data"
     assert below_zero(Measured(1, 0.1, 2)) == above_zero(Measured(-1, -2, -0.1)) == "does not hold"
+
+
+def test_mean_has_the_t_interval() -> None:
+    y = np.array([0.2, 1.1, 0.4, 2.0, 0.9])
+    centre = y.sum() / 5
+    half = stats.t.isf(0.025, df=4) * np.sqrt(((y - centre) ** 2).sum() / 4 / 5)
+    assert mean([*y, np.nan]) == pytest.approx((centre, centre - half, centre + half))
+
+
+@pytest.mark.parametrize("n", [4, 5, 12])
+def test_slope_has_the_t_interval_of_least_squares(n: int) -> None:
+    """b = Sxy/Sxx with variance s²/Sxx, s² = Σ(residual)²/(n - 2), and n - 2 degrees of freedom."""
+    rng = np.random.default_rng(n)
+    x = np.arange(n, dtype=float) ** 1.5
+    y = 3 - 0.5 * x + rng.normal(0, 2, n)
+    sxx = ((x - x.mean()) ** 2).sum()
+    b = ((x - x.mean()) * (y - y.mean())).sum() / sxx
+    residuals = y - y.mean() - b * (x - x.mean())
+    half = stats.t.isf(0.025, df=n - 2) * np.sqrt((residuals**2).sum() / (n - 2) / sxx)
+    missing = ([*x, 1.0, np.nan], [*y, np.nan, 1.0])
+    assert slope(*missing) == pytest.approx((b, b - half, b + half))
 
 
 def test_difference_of_fractions_is_newcombes() -> None:

@@ -60,10 +60,10 @@ def test_many_ways_of_learning_have_a_figure_in_which_each_looks_alike_throughou
         data__length=lengths * 6,
     )
     frame[["rmse_K", "rmse_L"]] = 1.0
-    (plate,) = [plate for plate in curves(frame) if plate.name == "learners-against-length"]
-    assert len(plate.panels) == 2 * 3
+    (figure,) = [figure for figure in curves(frame) if figure.name == "learners-against-length"]
+    assert len(figure.panels) == 2 * 3
     colours: dict[str, set[str]] = {}
-    for panel in plate.panels:
+    for panel in figure.panels:
         axes = Figure().add_subplot()
         panel.draw(axes)
         for bars, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -74,8 +74,8 @@ def test_many_ways_of_learning_have_a_figure_in_which_each_looks_alike_throughou
     assert len(set.union(*colours.values())) == 4
     # Two share the panels that there are, and need no figure of their own.
     assert all(
-        plate.name != "learners-against-length"
-        for plate in curves(frame[frame["learner.estimator"] != "tap"])
+        figure.name != "learners-against-length"
+        for figure in curves(frame[frame["learner.estimator"] != "tap"])
     )
 
 

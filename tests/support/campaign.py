@@ -33,7 +33,7 @@ from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
 from kising.sweep.store.columns import DETERMINISTIC_COLUMNS
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.run_store import Store
 from kising.sweep.store.verify import verify
 from support.saboteur import NOTES, STEPS
 

@@ -27,3 +27,9 @@ def python(code: str) -> Iterator[subprocess.Popen[str]]:
         child.wait()
         child.stdin.close()
         child.stdout.close()
+
+
+def line(child: subprocess.Popen[str]) -> str:
+    """The next line that a child prints."""
+    assert child.stdout is not None
+    return child.stdout.readline().strip()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.run_store import Store
 from support.campaign import SHORT, Sweep, count_wrong
 
 KINDS = ("flip of a bit", "flips of several bits", "truncation", "emptying", "block of zeros", "longer end")

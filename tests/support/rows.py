@@ -1,20 +1,19 @@
-"""Runs made up for tests of reports: every column of runs.parquet, null where nothing is said."""
+"""Made-up runs for tests of reports, with every column of runs.parquet."""
 
 from __future__ import annotations
 
 import pandas as pd
 
+from kising.blocks import BLOCKS
 from kising.sweep.store.columns import COLUMNS
 
 
 def make_runs(rows: list[dict]) -> pd.DataFrame:
-    """Rows with every column of runs.parquet; what is not said is null."""
+    """Rows with every column of runs.parquet; columns that are not given are null, or 0 or empty if never null."""
     defaults = {
         "task": "learn", "model.strength": 1.0, "status": "done", "outcome": "converged",
-        "converged_J": True, "converged_K": True, "converged_L": True,
+        **{f"converged_{x}": True for x in BLOCKS},
     }  # fmt: skip
-    frame = pd.DataFrame([{c.name: None for c in COLUMNS} | defaults | row for row in rows])
-    for column in COLUMNS:
-        kind = {"float": "float64", "int": "Int64", "bool": "boolean", "string": "string"}[column.kind]
-        frame[column.name] = frame[column.name].astype(kind)
-    return frame
+    neutral = {c.name: {"int": 0, "string": ""}.get(c.kind) for c in COLUMNS if not c.nullable}
+    frame = pd.DataFrame([{c.name: None for c in COLUMNS} | neutral | defaults | row for row in rows])
+    return frame.astype({column.name: column.dtype for column in COLUMNS})

@@ -24,9 +24,10 @@ import kising.sweep.store.parts as parts
 import kising.sweep.task as task
 from kising.learning.checkpoint import load
 from kising.sweep.drive.conductor import Policy
+from kising.sweep.store.atomic import TEMPORARY_PREFIX
 from kising.sweep.store.checkpoints import Checkpoints
-from kising.sweep.store.directory import TEMPORARY_PREFIX, SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.run_store import Store
 
 NOTES = "KISING_FAULT_NOTES"
 """The environment variable that names the file of notes."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kising import run_sweep
 from kising.cli import main
-from kising.sweep.store import directory
+from kising.sweep.store import records
 from support import saboteur
 
 COMMIT_SECONDS = 0.05
@@ -56,7 +56,7 @@ def watch(pid: int, signals: list[tuple[float, int]], notes: Path | None) -> tup
 
 
 if __name__ == "__main__":
-    directory._checkout_commit = lambda: None  # asking git takes longer than some sessions
+    records._checkout_commit = lambda: None  # asking git takes longer than some sessions
     for file in sys.argv[1:]:
         warm(file)
     print("ready", flush=True)

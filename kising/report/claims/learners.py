@@ -1,4 +1,4 @@
-"""Learners held against each other on the same networks and recordings: the paper's claim on TAP, and our own."""
+"""Claims that compare estimators on the same networks and recordings: the paper's on TAP, and our own."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from kising.blocks import BLOCKS
 from kising.report.claims.verdicts import Finding, Measured, below_zero, inside, log_ratio, mean
-from kising.report.figures.views import groups, join, varied
-from kising.report.summary import BLOCKS
+from kising.report.figures.views import groups, joined, varied
 
-#: Errors that differ by no more than this count as the same.
+#: Errors that differ by no more than this fraction count as equal.
 SAME: Final = 0.02
 
 
-def rivals(runs: pd.DataFrame) -> Iterator[Finding]:
+def estimator_claims(runs: pd.DataFrame) -> Iterator[Finding]:
     """Findings on pairs of estimators."""
     for where, block, measured, pairs in _pairs(runs, "bp", "tap"):
         yield Finding(
             "9",
             "Belief propagation gives smaller errors than TAP.",
-            join(where, block),
+            joined(where, block),
             f"mean log ratio of RMSE, BP over TAP, on {pairs} pairs of runs of which neither diverged",
             measured,
             below_zero(measured),
             "holds: the interval is below 0",
         )
-    # Where both can be had, and recordings are long enough for the likelihood to have one place where it is largest.
+    # At the longest recordings, where the likelihood has a single maximum.
     longest = runs[runs["data.length"] == runs["data.length"].max()] if len(runs) else runs
     for where, block, measured, pairs in _pairs(longest, "gibbs", "exact"):
         yield Finding(
             "kising",
             "Learning from samples has the error of learning from sums over all hidden states.",
-            join(where, block),
+            joined(where, block),
             f"mean log ratio of RMSE, gibbs over exact, at the longest recordings, on {pairs} pairs of runs of which "
             "neither diverged",
             measured,
@@ -46,7 +46,7 @@ def rivals(runs: pd.DataFrame) -> Iterator[Finding]:
             yield Finding(
                 "kising",
                 f"Learning from samples gives smaller errors than {other}.",
-                join(where, block),
+                joined(where, block),
                 f"mean log ratio of RMSE, gibbs over {other}, on {pairs} pairs of runs of which neither diverged",
                 measured,
                 below_zero(measured),
@@ -55,16 +55,16 @@ def rivals(runs: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _pairs(runs: pd.DataFrame, one: str, other: str) -> Iterator[tuple[str, str, Measured, int]]:
-    """For every kind of network and each of J, K, L: the mean log ratio of errors, and how many pairs it is over."""
+    """For every kind of network and each block: the mean log ratio of errors, and the number of pairs of runs."""
     both = runs[runs["learner.estimator"].isin([one, other])] if len(runs) else runs
     if both.empty or both["learner.estimator"].nunique() < 2:
         return
     learner = [key for key in varied(both) if key.startswith("learner.")]
     index = ["realization", "model.strength", "data.length"]
     for where, part in groups(both, *learner, "model.strength", "data.length"):
-        kept = part[part["outcome"] != "diverged"]
+        undiverged = part[part["outcome"] != "diverged"]
         mine, theirs = (
-            kept[kept["learner.estimator"] == name].drop_duplicates(index).set_index(index)
+            undiverged[undiverged["learner.estimator"] == name].drop_duplicates(index).set_index(index)
             for name in (one, other)
         )
         common = mine.index.intersection(theirs.index)
@@ -72,5 +72,5 @@ def _pairs(runs: pd.DataFrame, one: str, other: str) -> Iterator[tuple[str, str,
             continue
         for block in BLOCKS:
             ratios = log_ratio(mine.loc[common][f"rmse_{block}"], theirs.loc[common][f"rmse_{block}"])
-            # One number a network: points along g and T share what is special to a realization's seed.
+            # One number per network: points along g and T share the seed of their realization.
             yield where, block, mean(ratios.groupby(level="realization").mean()), len(common)

@@ -1,7 +1,7 @@
-"""The claims of Battistin, Hertz, Tyrcha and Roudi (2015), in our words, held against a sweep.
+"""The claims of Battistin, Hertz, Tyrcha and Roudi (2015), paraphrased, tested on a sweep.
 
-Every claim looks for sweeps that bear on it, by what they vary and not by their names, and says nothing of the
-others. Each states the rule by which it is judged.
+A claim is tested on every sweep that varies what it is about, whatever the sweep's name; on others it yields no
+finding. Each finding states the rule by which it is judged.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from kising.report.claims.learners import rivals
-from kising.report.claims.sparsity import sparsity
+from kising.blocks import BLOCKS
+from kising.report.claims.learners import estimator_claims
+from kising.report.claims.sparsity import sparsity_claims
 from kising.report.claims.verdicts import (
     UNKNOWN,
     Finding,
@@ -30,8 +31,9 @@ from kising.report.claims.verdicts import (
     slope,
 )
 from kising.report.figures.curves import sound_averages
-from kising.report.figures.views import FRACTION, SIZE, SIZES, groups, join, said, varied, with_network
-from kising.report.summary import BLOCKS, CONFIDENCE, fraction, scaling
+from kising.report.figures.style import ALL_BLOCKS
+from kising.report.figures.views import FRACTION, SIZE, SIZES, describe, groups, joined, varied, with_network
+from kising.report.summary import CONFIDENCE, fraction, scaling
 
 CORRECTED: Final = {"closed": "corrected", "iterated": "iterated-corrected"}
 SLOPE_MARGIN: Final = 0.1
@@ -50,11 +52,11 @@ def claims(runs: pd.DataFrame, couplings: pd.DataFrame) -> list[Finding]:
         *_scaling(learned),
         *_weaker_needs_more(learned),
         *_never_all(learned),
-        *_cure(learned),
+        *_correction_prevents_divergence(learned),
         *_correction_helps(learned),
         *_size(learned),
-        *sparsity(learned),
-        *rivals(learned),
+        *sparsity_claims(learned),
+        *estimator_claims(learned),
     ]
 
 
@@ -109,7 +111,7 @@ def _averages(runs: pd.DataFrame) -> Iterator[Finding]:
         return
     for where, part in groups(runs, *SIZES):
         sound = part[sound_averages(part)]
-        # Not its logarithm: where belief propagation is exact the error is rounding, and would decide alone.
+        # Not its logarithm: where belief propagation is exact, the error is rounding, and would decide alone.
         measured = slope(sound[FRACTION], sound["rmse_pair"])
         yield Finding(
             "2C",
@@ -139,7 +141,7 @@ def _agreement(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[Finding]
             yield Finding(
                 "3A",
                 "Learned couplings agree with the true ones.",
-                join(where, block),
+                joined(where, block),
                 "correlation of learned and true couplings",
                 measured,
                 inside(measured, AGREEMENT, 1.0),
@@ -151,11 +153,11 @@ def _scaling(runs: pd.DataFrame) -> Iterator[Finding]:
     keys = [key for key in varied(runs) if key != "data.length"] if len(runs) else []
     for row in scaling(runs).to_dict("records") if len(runs) else []:
         measured = Measured(row["slope"], row["slope_low"], row["slope_high"])
-        where = said(keys, tuple(row[key] for key in keys))
+        where = describe(keys, tuple(row[key] for key in keys))
         yield Finding(
             "3B, 6, 8",
             "The error falls as one over the square root of the length of the recording.",
-            join(where, str(row["block"])),
+            joined(where, str(row["block"])),
             f"slope of log RMSE on log T; {row['left_out']} runs left out",
             measured,
             inside(measured, -0.5 - SLOPE_MARGIN, -0.5 + SLOPE_MARGIN),
@@ -188,7 +190,7 @@ def _weaker_needs_more(runs: pd.DataFrame) -> Iterator[Finding]:
             yield Finding(
                 "4",
                 "The weaker the couplings, the longer the recording that learning needs to converge.",
-                join(where, block),
+                joined(where, block),
                 f"decades of T from g = {strong:g} to g = {weak:g}, where half of the runs converge "
                 f"({_span(needed[1])} and {_span(needed[0])})",
                 measured,
@@ -198,14 +200,14 @@ def _weaker_needs_more(runs: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _length_for_half(runs: pd.DataFrame, column: str) -> Measured:
-    """The first length at which at least half of the runs converge, and what its interval allows; infinite: none."""
+    """The first length at which at least half of the runs converge, and its interval; infinite if there is none."""
     rows = [(float(cast(float, x)), *fraction(part[column])) for x, part in runs.groupby("data.length")]
     first = [next((row[0] for row in rows if row[which] >= 0.5), np.inf) for which in (1, 3, 2)]
     return Measured(*first)
 
 
 def _decades(shorter: float, longer: float) -> float:
-    """From one length to another; NaN where neither is ever reached."""
+    """Decades from one length to another; NaN where neither is ever reached."""
     return (
         float("nan")
         if np.isinf(shorter) and np.isinf(longer)
@@ -231,8 +233,8 @@ def _never_all(runs: pd.DataFrame) -> Iterator[Finding]:
         yield Finding(
             "4",
             "With strong couplings on a dense network, never do all runs converge, however long the recording.",
-            join(where, f"c = 1, g = {part['model.strength'].iloc[0]:g}"),
-            "largest fraction of runs with J, K and L converged, over T",
+            joined(where, f"c = 1, g = {part['model.strength'].iloc[0]:g}"),
+            f"largest fraction of runs with {ALL_BLOCKS} converged, over T",
             Measured(*best),
             verdict,
             "holds: some run fails to converge at every T; not: at some T all do, and the lower end is above 0.8",
@@ -240,23 +242,24 @@ def _never_all(runs: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _pairs(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-    """Runs without and with the correction, of the same networks, aligned row by row."""
-    for plain, cured in CORRECTED.items():
-        both = runs[runs["learner.correlations"].isin([plain, cured])] if len(runs) else runs
+    """Runs without and with the correction, on the same networks, aligned row by row."""
+    for plain, corrected in CORRECTED.items():
+        both = runs[runs["learner.correlations"].isin([plain, corrected])] if len(runs) else runs
         if both.empty or both["learner.correlations"].nunique() < 2:
             continue
         for where, part in groups(both, "learner.correlations"):
             one, other = (
-                part[part["learner.correlations"] == name].set_index("realization") for name in (plain, cured)
+                part[part["learner.correlations"] == name].set_index("realization")
+                for name in (plain, corrected)
             )
             common = one.index.intersection(other.index)
             if len(common):
-                yield join(where, f"{plain} against {cured}"), one.loc[common], other.loc[common]
+                yield joined(where, f"{plain} against {corrected}"), one.loc[common], other.loc[common]
 
 
-def _cure(runs: pd.DataFrame) -> Iterator[Finding]:
-    for where, plain, cured in _pairs(runs):
-        before, after = plain["outcome"] == "diverged", cured["outcome"] == "diverged"
+def _correction_prevents_divergence(runs: pd.DataFrame) -> Iterator[Finding]:
+    for where, plain, corrected in _pairs(runs):
+        before, after = plain["outcome"] == "diverged", corrected["outcome"] == "diverged"
         measured = difference(before, after)
         yield Finding(
             "5",
@@ -270,13 +273,13 @@ def _cure(runs: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _correction_helps(runs: pd.DataFrame) -> Iterator[Finding]:
-    for where, plain, cured in _pairs(runs):
+    for where, plain, corrected in _pairs(runs):
         for block in BLOCKS:
-            measured = mean(log_ratio(cured[f"rmse_{block}"], plain[f"rmse_{block}"]))
+            measured = mean(log_ratio(corrected[f"rmse_{block}"], plain[f"rmse_{block}"]))
             yield Finding(
                 "6",
                 "The correction lowers the error of the learned couplings.",
-                join(where, block),
+                joined(where, block),
                 "mean log ratio of RMSE, corrected over uncorrected, on the same networks, diverged runs included",
                 measured,
                 below_zero(measured),
@@ -288,16 +291,16 @@ def _size(runs: pd.DataFrame) -> Iterator[Finding]:
     if runs.empty or runs[SIZE].nunique() < 2:
         return
     for where, part in groups(runs, *SIZES):
-        kept = part[part["outcome"] != "diverged"]
-        ratios = kept["model.visible"].astype(float) / kept["model.hidden"].astype(float)
-        if kept[SIZE].nunique() < 2 or ratios.max() > 1.1 * ratios.min():
+        undiverged = part[part["outcome"] != "diverged"]
+        ratios = undiverged["model.visible"].astype(float) / undiverged["model.hidden"].astype(float)
+        if undiverged[SIZE].nunique() < 2 or ratios.max() > 1.1 * ratios.min():
             continue
         for block in BLOCKS:
-            measured = slope(np.log(kept[SIZE]), np.log(kept[f"rmse_{block}"].astype(float)))
+            measured = slope(np.log(undiverged[SIZE]), np.log(undiverged[f"rmse_{block}"].astype(float)))
             yield Finding(
                 "7",
                 "At one length and one ratio of visible to hidden spins, the error falls with the size of the network.",
-                join(where, block),
+                joined(where, block),
                 "slope of log RMSE on log N",
                 measured,
                 below_zero(measured),

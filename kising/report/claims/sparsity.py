@@ -1,4 +1,4 @@
-"""Claims on networks of which most bonds are zero: telling the learner so, during learning or afterwards."""
+"""Claims on sparse networks: whether it helps to use the sparsity, during learning or afterwards."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from typing import Final
 
 import pandas as pd
 
+from kising.blocks import BLOCKS
 from kising.report.claims.verdicts import Finding, Verdict, below_zero, log_ratio, mean
-from kising.report.figures.views import groups, join, said
-from kising.report.summary import BLOCKS
+from kising.report.figures.views import describe, groups, joined
 
-_DRIVEN: Final = ("learner.l1", "learner.decimate")
+_SPARSE_KEYS: Final = ("learner.l1", "learner.decimate")
 _RECORDING: Final = ["realization", "data.length"]
 
 
-def sparsity(runs: pd.DataFrame) -> Iterator[Finding]:
-    """Findings on runs of learning; where no bond is zero there are none."""
+def sparsity_claims(runs: pd.DataFrame) -> Iterator[Finding]:
+    """Findings on runs of learning; none for dense networks."""
     sparse = runs[runs["model.connectivity"] < 1] if len(runs) else runs
     if len(sparse):
         yield from _pruning(sparse)
-        yield from _proposals(sparse)
+        yield from _sparse_learning(sparse)
 
 
 def _pruning(runs: pd.DataFrame) -> Iterator[Finding]:
     asked = runs["score.pruned"].fillna(False).astype(bool) & (runs["model.bonds"] == "binary")
     scored = runs[asked & _plain(runs)]
     for where, part in groups(scored, "data.length") if len(scored) else ():
-        kept = part[part["outcome"] != "diverged"].set_index(_RECORDING)
-        for block in BLOCKS if len(kept) else ():
-            ratios = log_ratio(kept[f"rmse_pruned_{block}"], kept[f"rmse_{block}"])
+        undiverged = part[part["outcome"] != "diverged"].set_index(_RECORDING)
+        for block in BLOCKS if len(undiverged) else ():
+            ratios = log_ratio(undiverged[f"rmse_pruned_{block}"], undiverged[f"rmse_{block}"])
             measured = mean(ratios.groupby(level="realization").mean())
             verdict: dict[Verdict, Verdict] = {"holds": "does not hold", "does not hold": "holds"}
             against = below_zero(measured)
             yield Finding(
                 "8",
                 "Pruning learned couplings by the known sparsity afterwards does not lower the error.",
-                join(where, block),
+                joined(where, block),
                 f"mean log ratio of RMSE, pruned over unpruned; {_by_length(ratios)}",
                 measured,
                 verdict.get(against, against),
@@ -44,8 +44,8 @@ def _pruning(runs: pd.DataFrame) -> Iterator[Finding]:
             )
 
 
-def _proposals(runs: pd.DataFrame) -> Iterator[Finding]:
-    """What drives couplings to zero, against what does not, on the same networks and recordings."""
+def _sparse_learning(runs: pd.DataFrame) -> Iterator[Finding]:
+    """Learning that drives couplings to zero against learning that does not, on the same networks and recordings."""
     plain = _plain(runs)
     penalised, decimated = (
         runs["learner.l1"].fillna(0.0) > 0,
@@ -61,21 +61,22 @@ def _proposals(runs: pd.DataFrame) -> Iterator[Finding]:
     for key, (claim, driven) in claims.items():
         for value in runs.loc[driven, key].unique() if plain.any() else ():
             both = runs[plain | (driven & (runs[key] == value))]
-            for where, part in groups(both, *_DRIVEN, "data.length"):
-                kept = part[part["outcome"] != "diverged"]
+            for where, part in groups(both, *_SPARSE_KEYS, "data.length"):
+                undiverged = part[part["outcome"] != "diverged"]
                 mine, others = (
-                    kept[plain[kept.index] == without].set_index(_RECORDING) for without in (False, True)
+                    undiverged[plain[undiverged.index] == without].set_index(_RECORDING)
+                    for without in (False, True)
                 )
                 common = mine.index.intersection(others.index)
                 for block in BLOCKS if len(common) else ():
                     name = f"rmse_{block}"
                     ratios = log_ratio(mine.loc[common][name], others.loc[common][name])
-                    # One number a network: its recordings are the beginnings of one.
+                    # One number per network: its recordings are prefixes of one recording.
                     measured = mean(ratios.groupby(level="realization").mean())
                     yield Finding(
                         "proposed",
                         claim,
-                        join(where, said([key], (value,)), block),
+                        joined(where, describe([key], (value,)), block),
                         "mean log ratio of RMSE, with over without, on "
                         f"{len(common)} pairs of runs of which neither diverged; {_by_length(ratios)}",
                         measured,
@@ -85,7 +86,7 @@ def _proposals(runs: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _plain(runs: pd.DataFrame) -> pd.Series:
-    """Which runs were learned without anything that drives couplings to zero."""
+    """Mask of the runs learned without driving couplings to zero."""
     l1, decimate = runs["learner.l1"].fillna(0.0), runs["learner.decimate"].fillna("none")
     without: pd.Series = (l1 == 0) & (decimate == "none")
     return without

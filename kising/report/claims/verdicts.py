@@ -1,4 +1,4 @@
-"""Numbers with intervals, and what they say of a claim."""
+"""Measured numbers with intervals, and the verdicts on claims that follow from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTHING: Final = Measured(np.nan, np.nan, np.nan)
 
 
 class Finding(NamedTuple):
-    """A claim of the paper, where it was looked at, what was measured, and the verdict."""
+    """A claim, where it was examined, what was measured, and the verdict by which rule."""
 
     figure: str
     claim: str
@@ -39,7 +39,7 @@ class Finding(NamedTuple):
 
 
 def inside(measured: Measured, low: float, high: float) -> Verdict:
-    """Holds where the whole interval lies in low..high, not where it lies outside; else nobody knows."""
+    """Holds if the whole interval lies within low..high, fails if all of it lies outside; else not enough data."""
     if not np.isfinite([measured.low, measured.high]).all():
         return UNKNOWN
     if low <= measured.low and measured.high <= high:
@@ -48,12 +48,12 @@ def inside(measured: Measured, low: float, high: float) -> Verdict:
 
 
 def below_zero(measured: Measured) -> Verdict:
-    """Holds where the whole interval is below zero, not where it is above."""
+    """Holds if the whole interval is below zero, fails if it is above."""
     return inside(measured, -np.inf, 0.0) if np.isfinite(measured.low) else UNKNOWN
 
 
 def above_zero(measured: Measured) -> Verdict:
-    """Holds where the whole interval is above zero, not where it is below."""
+    """Holds if the whole interval is above zero, fails if it is below."""
     return inside(measured, 0.0, np.inf) if np.isfinite(measured.low) else UNKNOWN
 
 
@@ -87,7 +87,7 @@ def difference(one: pd.Series, other: pd.Series) -> Measured:
 
 
 def log_ratio(one: pd.Series, other: pd.Series) -> pd.Series:
-    """log(one/other), pair by pair; NaN where that is not a number."""
+    """log(one/other), pair by pair; NaN where that is not finite."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio: Any = np.log(one.astype(float)) - np.log(other.astype(float))
     finite: pd.Series = ratio.replace([np.inf, -np.inf], np.nan)

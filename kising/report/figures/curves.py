@@ -1,4 +1,4 @@
-"""Figures of measures against a parameter: errors, convergence, overlaps."""
+"""Figures of a result against a parameter: errors, convergence, overlaps."""
 
 from __future__ import annotations
 
@@ -8,33 +8,44 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import numpy as np
 import pandas as pd
 
-from kising.report.figures.drawing import Panel, Plate
-from kising.report.figures.style import COLOURS, GUIDE, LINES, MARKERS, PLAIN, PLAIN_MARKERS, file_word, words
+from kising.blocks import BLOCKS
+from kising.report.figures.drawing import FigureSpec, Panel
+from kising.report.figures.style import (
+    ALL_BLOCKS,
+    COLOURS,
+    GUIDE_COLOUR,
+    LINE_STYLES,
+    MARKERS,
+    OTHER_COLOURS,
+    OTHER_MARKERS,
+    axis_label,
+    axis_slug,
+)
 from kising.report.figures.views import (
     FRACTION,
     MOST_OVERLAID,
     Series,
     View,
-    join,
+    joined,
     numeric_axes,
     overlays,
     views,
     with_network,
 )
-from kising.report.summary import BLOCKS, fraction, scaling
+from kising.report.summary import fraction, scaling
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _AVERAGES: Final = {"rmse_m": "m", "rmse_mu": "μ", "rmse_pair": "⟨τσ⟩"}
-#: An average of a product of spins that is off by more than this was never one.
+#: Averages of products of spins cannot be off by more than this.
 LARGEST_ERROR: Final = 1.0
-#: Characters of a label of which two stand side by side.
+#: Longest label, in characters, of which a legend has two side by side.
 LONGEST_IN_TWO: Final = 26
 
 
 class _Curve(NamedTuple):
-    """What a line shows, and how it looks."""
+    """Which column a line shows, and how it looks."""
 
     column: str
     label: str
@@ -44,15 +55,16 @@ class _Curve(NamedTuple):
 
 _BLOCK_ERRORS: Final = [_Curve(f"rmse_{x}", x, COLOURS[x], MARKERS[x]) for x in BLOCKS]
 _BLOCK_FLAGS: Final = [_Curve(f"converged_{x}", x, COLOURS[x], MARKERS[x]) for x in BLOCKS]
-_OVERLAP: Final = [_Curve("hidden_overlap", "", PLAIN[0], PLAIN_MARKERS[0])]
-_SETTLED: Final = [_Curve("settled", "", PLAIN[0], PLAIN_MARKERS[0])]
+_OVERLAP: Final = [_Curve("hidden_overlap", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
+_ESTEP_CONVERGED: Final = [_Curve("settled", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
 _AVERAGE_ERRORS: Final = [
-    _Curve(name, symbol, PLAIN[i], PLAIN_MARKERS[i]) for i, (name, symbol) in enumerate(_AVERAGES.items())
+    _Curve(name, symbol, OTHER_COLOURS[i], OTHER_MARKERS[i])
+    for i, (name, symbol) in enumerate(_AVERAGES.items())
 ]
 
 
-def curves(runs: pd.DataFrame) -> Iterator[Plate]:
-    """Every figure that the sweep has something for, whatever it varies."""
+def curves(runs: pd.DataFrame) -> Iterator[FigureSpec]:
+    """Every figure that the sweep has data for, whatever it varies."""
     runs = with_network(runs[runs["status"] == "done"])
     for x in numeric_axes(runs):
         learned, inferred = runs[runs["task"] == "learn"], runs[runs["task"] == "infer"]
@@ -62,23 +74,23 @@ def curves(runs: pd.DataFrame) -> Iterator[Plate]:
             yield from _of_inference(inferred, x)
 
 
-def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[Plate]:
-    kept = runs[runs["outcome"] != "diverged"]
+def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
+    undiverged = runs[runs["outcome"] != "diverged"]
     guide = " The dashed grey line falls as 1/√T; slopes are of log RMSE on log T, with 95% intervals."
-    yield Plate(
-        f"error-against-{file_word(x)}",
-        f"Error of the learned couplings against the {words(x)}",
-        "RMSE of J, K and L in units of the standard deviation of a non-zero bond: means over realizations, bars are "
-        f"one standard deviation. {len(runs) - len(kept)} of {len(runs)} runs diverged and are left out. The dotted "
-        "line is the estimate that is zero everywhere." + (guide if x == "data.length" else ""),
-        [Panel(v.title, _errors(v, x, _BLOCK_ERRORS, "RMSE (bond scales)")) for v in views(kept, x)],
+    yield FigureSpec(
+        f"error-against-{axis_slug(x)}",
+        f"Error of the learned couplings against the {axis_label(x)}",
+        f"RMSE of {ALL_BLOCKS} in units of the standard deviation of a non-zero bond: means over realizations, bars "
+        f"are one standard deviation. {len(runs) - len(undiverged)} of {len(runs)} runs diverged and are left out. The "
+        "dotted line is the estimate that is zero everywhere." + (guide if x == "data.length" else ""),
+        [Panel(v.title, _errors(v, x, _BLOCK_ERRORS, "RMSE (bond scales)")) for v in views(undiverged, x)],
     )
-    yield from _of_rivals(kept, x)
-    yield Plate(
-        f"convergence-against-{file_word(x)}",
-        f"Runs that converged against the {words(x)}",
-        "Fraction of runs whose J, K and L had settled when learning ended, each block by itself; bars are 95% Wilson "
-        "intervals. Diverged runs count as not converged.",
+    yield from _of_many_learners(undiverged, x)
+    yield FigureSpec(
+        f"convergence-against-{axis_slug(x)}",
+        f"Runs that converged against the {axis_label(x)}",
+        f"Fraction of runs whose {ALL_BLOCKS} had settled when learning ended, each block by itself; bars are 95% "
+        "Wilson intervals. Diverged runs count as not converged.",
         [
             Panel(v.title, _fractions(v, x, _BLOCK_FLAGS, "fraction of runs converged"))
             for v in views(runs, x)
@@ -86,34 +98,35 @@ def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[Plate]:
     )
 
 
-def _of_rivals(runs: pd.DataFrame, x: str) -> Iterator[Plate]:
-    """Ways of learning in one panel, where they are too many for the panels that hold J, K and L."""
-    worlds = [view for view in overlays(runs, x) if len(view.series) > MOST_OVERLAID]
-    if not worlds:
+def _of_many_learners(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
+    """All learners in one panel per block, where they are too many for the panels that hold all blocks."""
+    crowded = [view for view in overlays(runs, x) if len(view.series) > MOST_OVERLAID]
+    if not crowded:
         return
-    # A way of learning looks alike in all panels.
-    order = list(dict.fromkeys(series.label for view in worlds for series in view.series))
+    # A learner looks the same in all panels.
+    order = list(dict.fromkeys(series.label for view in crowded for series in view.series))
     curve = {block: _Curve(f"rmse_{block}", "", COLOURS[block], MARKERS[block]) for block in BLOCKS}
-    yield Plate(
-        f"learners-against-{file_word(x)}",
-        f"Ways of learning on the same data, against the {words(x)}",
-        "The same errors, a panel for each of J, K and L and a line for every way of learning.",
+    yield FigureSpec(
+        f"learners-against-{axis_slug(x)}",
+        f"Learners on the same data, against the {axis_label(x)}",
+        f"The same errors, with one panel for each of {ALL_BLOCKS} and one line for each learner.",
         [
             Panel(
-                join(view.title, block),
+                joined(view.title, block),
                 _errors(view, x, [curve[block]], f"RMSE of {block} (bond scales)", order),
             )
-            for view in worlds
+            for view in crowded
             for block in BLOCKS
+            if runs[f"rmse_{block}"].notna().any()
         ],
     )
 
 
-def _of_inference(runs: pd.DataFrame, x: str) -> Iterator[Plate]:
+def _of_inference(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
     runs = runs.assign(settled=runs["outcome"] == "converged")
-    yield Plate(
-        f"overlap-against-{file_word(x)}",
-        f"Hidden spins guessed against the {words(x)}",
+    yield FigureSpec(
+        f"overlap-against-{axis_slug(x)}",
+        f"Hidden spins guessed against the {axis_label(x)}",
         "Mean of hidden spin times the sign of its average at the true couplings: 1 where every guess is right, 0 by "
         "chance. Bars are one standard deviation over realizations.",
         [
@@ -121,17 +134,20 @@ def _of_inference(runs: pd.DataFrame, x: str) -> Iterator[Plate]:
             for v in views(runs, x)
         ],
     )
-    yield Plate(
-        f"settled-against-{file_word(x)}",
-        f"E-steps that settled against the {words(x)}",
+    yield FigureSpec(
+        f"settled-against-{axis_slug(x)}",
+        f"E-steps that settled against the {axis_label(x)}",
         "Fraction of realizations in which the E-step settled in every slice of time; bars are 95% Wilson intervals.",
-        [Panel(v.title, _fractions(v, x, _SETTLED, "fraction of runs settled")) for v in views(runs, x)],
+        [
+            Panel(v.title, _fractions(v, x, _ESTEP_CONVERGED, "fraction of runs settled"))
+            for v in views(runs, x)
+        ],
     )
     if runs["rmse_pair"].notna().any():
         sound = runs[sound_averages(runs)]
-        yield Plate(
-            f"averages-against-{file_word(x)}",
-            f"Error of the averages against the {words(x)}",
+        yield FigureSpec(
+            f"averages-against-{axis_slug(x)}",
+            f"Error of the averages against the {axis_label(x)}",
             "Root mean square difference of the averages m, μ and ⟨τσ⟩ from exact ones, at the true couplings: means "
             f"over realizations, bars are one standard deviation. {len(runs) - len(sound)} of {len(runs)} runs are set "
             "apart: their E-step did not settle, or an average was beyond what spins can give.",
@@ -140,7 +156,7 @@ def _of_inference(runs: pd.DataFrame, x: str) -> Iterator[Plate]:
 
 
 def sound_averages(runs: pd.DataFrame) -> pd.Series:
-    """Whether the averages of a run are averages: its E-step settled and no error is beyond all reason."""
+    """Whether the averages of a run can be trusted: its E-step settled and no error is larger than possible."""
     errors = runs["rmse_pair"].astype(float)
     return (runs["outcome"] == "converged") & np.isfinite(errors) & (errors <= LARGEST_ERROR)
 
@@ -202,24 +218,25 @@ def _fractions(view: View, x: str, shown: list[_Curve], label: str) -> Callable[
 def _lines(
     view: View, shown: list[_Curve], order: Sequence[str] = ()
 ) -> Iterator[tuple[_Curve, Series, Mapping[str, Any]]]:
-    """Every line of a panel: blocks by colour and shape, ways of learning by filling and dashes; ways of learning that
-    have an order by colour and shape.
+    """Every line of a panel: blocks by colour and shape, learners by filling and dashes; learners that have an order by
+    colour and shape.
     """
     for number, series in enumerate(view.series):
         place = order.index(series.label) if order else None
         for curve in shown:
             if series.runs[curve.column].notna().any():
-                colour = curve.colour if place is None else PLAIN[place % len(PLAIN)]
-                marker = curve.marker if place is None else PLAIN_MARKERS[place % len(PLAIN_MARKERS)]
+                colour = curve.colour if place is None else OTHER_COLOURS[place % len(OTHER_COLOURS)]
+                marker = curve.marker if place is None else OTHER_MARKERS[place % len(OTHER_MARKERS)]
                 face = colour if number == 0 else "white"
                 yield curve, series, {
                     "color": colour, "marker": marker, "markerfacecolor": face,
-                    "linestyle": LINES[number % len(LINES)], "markersize": 5, "linewidth": 1.2, "capsize": 3,
+                    "linestyle": LINE_STYLES[number % len(LINE_STYLES)], "markersize": 5, "linewidth": 1.2,
+                    "capsize": 3,
                 }  # fmt: skip
 
 
 def _label(curve: _Curve, series: Series) -> str:
-    return join(curve.label, series.label)
+    return joined(curve.label, series.label)
 
 
 def _slope_label(curve: _Curve, series: Series, x: str) -> str:
@@ -242,14 +259,18 @@ def _guide(axes: Axes, view: View, column: str) -> None:
     if len(means) > 1:
         lengths = means.index.to_numpy(dtype=float)
         axes.plot(
-            lengths, means.iloc[0] * np.sqrt(lengths[0] / lengths), "--", color=GUIDE, label=r"slope $-1/2$"
+            lengths,
+            means.iloc[0] * np.sqrt(lengths[0] / lengths),
+            "--",
+            color=GUIDE_COLOUR,
+            label=r"slope $-1/2$",
         )
 
 
 def _baseline(axes: Axes, view: View) -> None:
     values = view.series[0].runs["baseline_rmse"].dropna().unique()
     if len(values) == 1:
-        axes.axhline(float(values[0]), color=GUIDE, linestyle=":", linewidth=1, label="all zero")
+        axes.axhline(float(values[0]), color=GUIDE_COLOUR, linestyle=":", linewidth=1, label="all zero")
 
 
 def _finish(axes: Axes, x: str) -> None:
@@ -259,14 +280,14 @@ def _finish(axes: Axes, x: str) -> None:
     if x != FRACTION and low > 0 and high / low >= 10:
         axes.set_xscale("log")
         if high / low < 100:
-            # One or two powers of ten are too few ticks, and the names of all between them too many.
+            # One or two powers of ten are too few ticks, and labels on all the ticks between them too many.
             axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel(words(x))
+    axes.set_xlabel(axis_label(x))
     axes.grid(visible=True, which="major", linewidth=0.3)
     if any(axes.get_legend_handles_labels()[1]):
-        # Below the diagram, where it hides no data.
+        # Below the diagram, where it covers no data.
         longest = max(map(len, axes.get_legend_handles_labels()[1]))
         columns = 2 if longest <= LONGEST_IN_TWO else 1
         axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns)

@@ -1,4 +1,4 @@
-"""Figures as files and as pieces of a page: a plate is a row of panels, each of which can stand alone."""
+"""Figures as files and as parts of a page: a figure consists of panels, each of which can stand alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from kising.report.figures.style import PANEL_INCHES
-from kising.sweep.store.directory import AtomicFile
+from kising.sweep.store.atomic import AtomicFile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST_PANELS: Final = 24
 _COLUMNS: Final = 4
 _DPI: Final = 150
-#: The same numbers give the same file: no dates, no random names inside.
+#: The same numbers give the same file: it contains no dates and no random names.
 _SETTINGS: Final[Any] = {
     "svg.hashsalt": "kising",
     "font.size": 10,
@@ -30,14 +30,14 @@ _SETTINGS: Final[Any] = {
 
 
 class Panel(NamedTuple):
-    """One diagram: what it says in words, and the function that draws it."""
+    """One diagram: its title, and the function that draws it."""
 
     title: str
     draw: Callable[[Axes], None]
 
 
-class Plate(NamedTuple):
-    """Panels that belong together."""
+class FigureSpec(NamedTuple):
+    """Panels that belong together, and what stands above and below them."""
 
     name: str
     title: str
@@ -45,29 +45,29 @@ class Plate(NamedTuple):
     panels: list[Panel]
 
 
-def write(plate: Plate, folder: Path) -> list[Path]:
-    """Write a plate as SVG and PNG; returns the files."""
-    shown = plate.panels[:MOST_PANELS]
+def write_figure(spec: FigureSpec, folder: Path) -> list[Path]:
+    """Write a figure as SVG and PNG, and return the files."""
+    shown = spec.panels[:MOST_PANELS]
     files = []
     with _drawn(shown, min(_COLUMNS, len(shown))) as figure:
         for kind in ("svg", "png"):
             with AtomicFile(folder) as file:
-                _print(figure, kind, file.handle)
-                files.append(file.publish(f"{plate.name}.{kind}"))
+                _save(figure, kind, file.handle)
+                files.append(file.publish(f"{spec.name}.{kind}"))
     return files
 
 
-def embedded(panel: Panel) -> str:
-    """Return a panel as the address of an SVG image that holds all of it."""
+def data_url(panel: Panel) -> str:
+    """Return a panel as an SVG image in a data URL."""
     sink = io.BytesIO()
     with _drawn([panel], 1) as figure:
-        _print(figure, "svg", sink)
+        _save(figure, "svg", sink)
     return "data:image/svg+xml;base64," + base64.b64encode(sink.getvalue()).decode()
 
 
 @contextmanager
 def _drawn(panels: list[Panel], columns: int) -> Iterator[Figure]:
-    """A figure of some panels; saved inside, for the settings hold when it is drawn."""
+    """Draw panels as one figure. Save it inside the block: the settings hold only there."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -82,13 +82,13 @@ def _drawn(panels: list[Panel], columns: int) -> Iterator[Figure]:
             place.set_title(panel.title)
         for place in axes[len(panels) :]:
             place.set_visible(False)
-        # Laid out once: to do it again for every file takes as long as all the rest.
+        # Laid out once: repeating it for every file takes as long as all the rest.
         figure.canvas.draw()
         figure.set_layout_engine("none")
         yield figure
 
 
-def _print(figure: Figure, kind: str, sink: IO[bytes]) -> None:
-    # The one kind of file that would carry its date.
+def _save(figure: Figure, kind: str, sink: IO[bytes]) -> None:
+    # Only SVG files would carry their date.
     metadata = {"Date": None} if kind == "svg" else None
     figure.savefig(sink, format=kind, dpi=_DPI, metadata=metadata)

@@ -1,4 +1,4 @@
-"""Figures of single runs, from what was kept of them: learned against true couplings, and traces."""
+"""Figures of single runs, from their artifacts: learned against true couplings, and traces."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from kising.report.figures.drawing import Panel, Plate
-from kising.report.figures.style import COLOURS, GUIDE
-from kising.report.figures.views import said, varied
-from kising.report.summary import BLOCKS
+from kising.blocks import BLOCKS
+from kising.report.figures.drawing import FigureSpec, Panel
+from kising.report.figures.style import ALL_BLOCKS, COLOURS, GUIDE_COLOUR
+from kising.report.figures.views import describe, joined, varied
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +20,8 @@ MOST_POINTS: Final = 4
 _SIZES: Final = {"abs_m": ("|m|", "-"), "abs_mu": ("|μ|", "--"), "abs_pair": ("|⟨τσ⟩|", ":")}
 
 
-def scatters(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[Plate]:
-    """Learned against true couplings of the first realization kept, at the longest recordings."""
+def scatters(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[FigureSpec]:
+    """Learned against true couplings of the first realization that has them, at the longest recordings."""
     if couplings.empty:
         return
     own = runs[runs["run_id"].isin(couplings["run_id"]) & (runs["outcome"] != "diverged")]
@@ -31,10 +31,11 @@ def scatters(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[Plate]:
     for title, run in _titled(own, runs):
         of_run = couplings[couplings["run_id"] == run]
         for block in BLOCKS:
-            name = ", ".join(filter(None, (f"{block}", title)))
-            panels.append(Panel(name, _scatter(of_run[of_run["block"] == block], block)))
+            own_block = of_run[of_run["block"] == block]
+            if len(own_block):
+                panels.append(Panel(joined(block, title), _scatter(own_block, block)))
     if panels:
-        yield Plate(
+        yield FigureSpec(
             "couplings",
             "Learned against true couplings",
             "One realization. Dots are learned couplings, grey crosses where learning started; the line is the truth.",
@@ -42,11 +43,11 @@ def scatters(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[Plate]:
         )
 
 
-def traces(runs: pd.DataFrame, found: pd.DataFrame) -> Iterator[Plate]:
-    """What happened iteration by iteration, in one realization: one that diverged in some way of learning, if any."""
-    if found.empty:
+def traces(runs: pd.DataFrame, trace_rows: pd.DataFrame) -> Iterator[FigureSpec]:
+    """Learning iteration by iteration, in one realization: one that diverged for some learner, if any did."""
+    if trace_rows.empty:
         return
-    own = runs[runs["run_id"].isin(found["run_id"])]
+    own = runs[runs["run_id"].isin(trace_rows["run_id"])]
     diverged = own[own["outcome"] == "diverged"]["realization"]
     chosen = diverged.min() if len(diverged) else own["realization"].min()
     own = own[own["realization"] == chosen][: 3 * MOST_POINTS]
@@ -54,12 +55,12 @@ def traces(runs: pd.DataFrame, found: pd.DataFrame) -> Iterator[Plate]:
     for title, run in _titled(own, runs):
         outcome = own[own["run_id"] == run]["outcome"].iloc[0]
         name = f"{title}: {outcome}" if title else str(outcome)
-        panels.append(Panel(name, _trace(found[found["run_id"] == run])))
-    yield Plate(
+        panels.append(Panel(name, _trace(trace_rows[trace_rows["run_id"] == run])))
+    yield FigureSpec(
         "traces",
         "Learning, iteration by iteration",
-        f"Realization {chosen}: RMSE of J, K and L (bond scales) and mean sizes of the averages. The grey line marks "
-        "the first iteration whose E-step did not settle in every slice.",
+        f"Realization {chosen}: RMSE of {ALL_BLOCKS} (bond scales) and mean sizes of the averages. The grey line "
+        "marks the first iteration whose E-step did not settle in every slice.",
         panels,
     )
 
@@ -67,7 +68,7 @@ def traces(runs: pd.DataFrame, found: pd.DataFrame) -> Iterator[Plate]:
 def _titled(own: pd.DataFrame, runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
     keys = varied(runs)
     for row in own.to_dict("records"):
-        yield said(keys, tuple(row[key] for key in keys)), row["run_id"]
+        yield describe(keys, tuple(row[key] for key in keys)), row["run_id"]
 
 
 def _scatter(couplings: pd.DataFrame, block: str) -> Callable[[Axes], None]:
@@ -82,7 +83,7 @@ def _scatter(couplings: pd.DataFrame, block: str) -> Callable[[Axes], None]:
             true, learned, s=9, color=COLOURS[block], linewidths=0, rasterized=True, label=f"learned {block}"
         )
         ends = np.array([min(true.min(), learned.min()), max(true.max(), learned.max())])
-        axes.plot(ends, ends, color=GUIDE, linewidth=0.8)
+        axes.plot(ends, ends, color=GUIDE_COLOUR, linewidth=0.8)
         axes.set(xlabel=f"true {block}", ylabel=f"learned {block}")
         axes.legend(frameon=True, framealpha=0.8, edgecolor="none")
 
@@ -93,12 +94,13 @@ def _trace(trace: pd.DataFrame) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
         iteration = trace["iteration"].to_numpy(dtype=float)
         for block in BLOCKS:
-            axes.plot(iteration, trace[f"rmse_{block}"], color=COLOURS[block], label=f"RMSE {block}")
+            if trace[f"rmse_{block}"].notna().any():
+                axes.plot(iteration, trace[f"rmse_{block}"], color=COLOURS[block], label=f"RMSE {block}")
         for column, (symbol, style) in _SIZES.items():
             axes.plot(iteration, trace[column], style, color="black", linewidth=1.1, label=symbol)
         unsettled = iteration[trace["bp_converged"].to_numpy(dtype=float) < 1]
         if unsettled.size:
-            axes.axvline(unsettled[0], color=GUIDE, linewidth=0.8)
+            axes.axvline(unsettled[0], color=GUIDE_COLOUR, linewidth=0.8)
         axes.set(yscale="log", xlabel="EM iteration", ylabel="RMSE, mean size")
         axes.grid(visible=True, which="major", linewidth=0.3)
         axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=3)

@@ -1,22 +1,30 @@
-"""How figures look: the paper's colours in shades that stay apart for colour-blind eyes, and words for axes."""
+"""How figures look: colours that colour-blind readers can tell apart, markers, and texts for parameters."""
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Final
 
-#: J green, K red, L blue as in the paper; shapes tell them apart without colour.
-COLOURS: Final = {"J": "#009e73", "K": "#d55e00", "L": "#0072b2"}
-MARKERS: Final = {"J": "o", "K": "s", "L": "^"}
+from kising.blocks import BLOCKS
+
+#: By block: the first three green, red and blue as in the paper; shapes tell them apart without colour.
+COLOURS: Final = dict(
+    zip(BLOCKS, cycle(("#009e73", "#d55e00", "#0072b2", "#cc79a7", "#e69f00", "#56b4e9", "#000000")))
+)
+MARKERS: Final = dict(zip(BLOCKS, cycle("os^DvPX")))
 #: For what has no block: averages, fractions.
-PLAIN: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
-PLAIN_MARKERS: Final = ("o", "D", "v", "P")
-GUIDE: Final = "#666666"
-#: Two ways of learning in one panel: the first as filled marks on solid lines, the second open and dashed.
-LINES: Final = ("-", "--")
+OTHER_COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
+OTHER_MARKERS: Final = ("o", "D", "v", "P")
+GUIDE_COLOUR: Final = "#666666"
+#: Two learners in one panel: the first with filled marks on solid lines, the second open and dashed.
+LINE_STYLES: Final = ("-", "--")
+
+#: The blocks as captions list them.
+ALL_BLOCKS: Final = f"{', '.join(BLOCKS[:-1])} and {BLOCKS[-1]}"
 
 PANEL_INCHES: Final = (4.4, 4.0)
 
-_WORDS: Final = {
+_LABELS: Final = {
     "data.length": "length of the recording T (steps)",
     "network.size": "number of spins N = Nv + Nh",
     "network.fraction": "fraction of visible spins Nv/N",
@@ -25,7 +33,7 @@ _WORDS: Final = {
     "model.strength": "strength of the couplings g",
     "model.connectivity": "probability of a bond c",
 }
-_SHORT: Final = {
+_SYMBOLS: Final = {
     "data.length": "T",
     "network.size": "N",
     "network.fraction": "Nv/N",
@@ -35,24 +43,24 @@ _SHORT: Final = {
     "model.connectivity": "c",
     "learner.estep.damping": "damping",
 }
-_NAMES: Final = {"data.length": "length", "network.size": "size", "network.fraction": "visible-fraction"}
+_SLUGS: Final = {"data.length": "length", "network.size": "size", "network.fraction": "visible-fraction"}
 
 
-def words(key: str) -> str:
-    """What an axis is called under a figure."""
-    return _WORDS.get(key, key)
+def axis_label(key: str) -> str:
+    """What a parameter is called along an axis."""
+    return _LABELS.get(key, key)
 
 
-def file_word(key: str) -> str:
-    """What an axis is called in the name of a file."""
-    return _NAMES.get(key, key.rpartition(".")[2].replace("_", "-"))
+def axis_slug(key: str) -> str:
+    """What a parameter is called in the name of a file."""
+    return _SLUGS.get(key, key.rpartition(".")[2].replace("_", "-"))
 
 
-def setting(key: str, value: object) -> str:
-    """A parameter and its value, as short as they can be said: c = 0.1, or a word that speaks for itself."""
+def describe_setting(key: str, value: object) -> str:
+    """A parameter and its value in few characters: `c = 0.1`, or the value alone where it is clear enough."""
     if key in ("learner.estimator", "learner.correlations", "learner.start"):
         return str(value)
     if key == "learner.step":
         return f"{value} step"
-    short = _SHORT.get(key, key.rpartition(".")[2].replace("_", " "))
+    short = _SYMBOLS.get(key, key.rpartition(".")[2].replace("_", " "))
     return f"{short} = {value:g}" if isinstance(value, int | float) else f"{short} = {value}"

@@ -23,7 +23,7 @@ from kising.errors import StoreError
 from kising.estimators.registry import Estimator, entry, resolve
 from kising.estimators.sampling import Sampling
 from kising.options import LARGEST_METRIC, PILOT_ITERATIONS, PILOT_SLICES
-from kising.sweep.store.directory import atomic_write, make_directory
+from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.version import NUMERICS
 
 if TYPE_CHECKING:

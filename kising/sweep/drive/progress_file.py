@@ -7,7 +7,8 @@ import socket
 import time
 from typing import TYPE_CHECKING, Literal
 
-from kising.sweep.store.directory import BatchProgress, NodeProgress, Progress, SweepDirectory
+from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.records import BatchProgress, NodeProgress, Progress
 
 if TYPE_CHECKING:
     from kising.sweep.drive.progress import HostLoad, Snapshot

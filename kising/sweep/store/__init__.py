@@ -1,1 +1,1 @@
-"""What lies on disk: the directory, parts, columns, checkpoints and their verification."""
+"""A sweep on disk: directory, parts, columns, checkpoints, artifacts, and their verification."""

@@ -1,8 +1,8 @@
-"""What a sweep keeps of learning besides its rows: couplings and traces, as bytes in a column each.
+"""Optional artifacts of learning: couplings and traces, stored as bytes in one column each.
 
 Both are little-endian float64 in C order, so the same learning gives the same bytes. Couplings are those of the
-truth, of the start and as learned (hidden units matched to the truth where the start was random), each as J, K,
-L; a trace is a row an iteration, columns as in TRACE_COLUMNS.
+truth, of the start and as learned (hidden units matched to the truth where the start was random), each block by
+block; a trace has one row per EM iteration, columns as in TRACE_COLUMNS.
 """
 
 from __future__ import annotations
@@ -13,41 +13,33 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kising.blocks import n_couplings, shapes
+from kising.learning.trace_columns import TRACE_COLUMNS
+
 if TYPE_CHECKING:
     from kising.options import Keep
     from kising.sweep.plan import Plan
 
 LARGEST_KEPT: Final = 256_000_000
-"""Bytes that a sweep may keep: parts that hold them are read whole."""
+"""Largest size of a sweep's artifacts, in bytes: parts that hold them are read whole."""
 
-BLOCKS: Final = ("J", "K", "L")
-
-#: A test holds these equal to kising.learning.em.TRACE_COLUMNS, which is not imported here: it would load the
-#: compiler of the kernels.
-TRACE_COLUMNS: Final = (
-    "iteration",
-    *(f"step_{x}" for x in BLOCKS),
-    *(f"rmse_{x}" for x in BLOCKS),
-    *("bp_converged", "corrected", "abs_m", "abs_mu", "abs_pair", "log_likelihood", "estep_iterations"),
-    *(f"noise_{x}" for x in BLOCKS),
-)
-
+_SETS: Final = 3  # of couplings: truth, start, learned
 _NUMBER: Final = np.dtype("<f8")
 
 
-class Kept(NamedTuple):
-    """What is kept of one run; None where it was not asked for."""
+class RunArtifacts(NamedTuple):
+    """The artifacts of one run; None where they were not asked for."""
 
     run_id: int
     couplings: bytes | None
     trace: bytes | None
 
 
-class Holder(Protocol):
-    """Something that says of which runs something is kept."""
+class ArtifactSource(Protocol):
+    """Whatever can look up the artifacts of runs."""
 
-    def kept(self, order: NDArray[np.uint64]) -> Iterable[Kept]:
-        """What is kept of these runs."""
+    def artifacts(self, order: NDArray[np.uint64]) -> Iterable[RunArtifacts]:
+        """The artifacts of these runs; runs without any are left out."""
 
 
 def pack(arrays: Iterable[NDArray[np.float64]]) -> bytes:
@@ -57,42 +49,41 @@ def pack(arrays: Iterable[NDArray[np.float64]]) -> bytes:
 
 def unpack_couplings(data: bytes, visible: int, hidden: int) -> list[dict[str, NDArray[np.float64]]]:
     """Return the couplings of truth, start and result, each as arrays by block."""
-    shapes = {"J": (visible, visible), "K": (visible, hidden), "L": (hidden, visible)}
-    numbers, found, place = np.frombuffer(data, dtype=_NUMBER), [], 0
-    for _ in range(3):
+    numbers, sets, place = np.frombuffer(data, dtype=_NUMBER), [], 0
+    for _ in range(_SETS):
         blocks = {}
-        for name, shape in shapes.items():
-            size = shape[0] * shape[1]
+        for name, shape in shapes(visible, hidden).items():
+            size = int(np.prod(shape))
             blocks[name] = numbers[place : place + size].reshape(shape)
             place += size
-        found.append(blocks)
-    return found
+        sets.append(blocks)
+    return sets
 
 
 def unpack_trace(data: bytes) -> NDArray[np.float64]:
-    """Return a trace, a row an iteration."""
+    """Return a trace, one row per iteration."""
     return np.frombuffer(data, dtype=_NUMBER).reshape(-1, len(TRACE_COLUMNS))
 
 
 def bytes_a_run(keep: Keep, visible: int, hidden: int, iterations: int) -> int:
-    """Return the most bytes that are kept of a run."""
-    couplings = 3 * visible * (visible + 2 * hidden) if keep.couplings else 0
+    """Return the largest size of one run's artifacts, in bytes."""
+    couplings = _SETS * n_couplings(visible, hidden) if keep.couplings else 0
     trace = iterations * len(TRACE_COLUMNS) if keep.trace else 0
     return _NUMBER.itemsize * (couplings + trace)
 
 
-def lacking(plan: Plan, holder: Holder) -> NDArray[np.bool_]:
-    """Return which runs of a plan have nothing kept that now is asked for, as a mask."""
+def lacking_artifacts(plan: Plan, source: ArtifactSource) -> NDArray[np.bool_]:
+    """Return a mask of the plan's runs: those that lack an artifact which the sweep file asks for."""
     keep = plan.spec.keep
     if not keep.asks:
         return np.zeros(plan.n_runs, dtype=bool)
     wanted = np.arange(plan.n_runs) % plan.spec.realizations < keep.realizations
-    whole = np.fromiter(
+    complete = np.fromiter(
         (
-            one.run_id
-            for one in holder.kept(plan.ids[wanted])
-            if (one.couplings or not keep.couplings) and (one.trace or not keep.trace)
+            found.run_id
+            for found in source.artifacts(plan.ids[wanted])
+            if (found.couplings or not keep.couplings) and (found.trace or not keep.trace)
         ),
         dtype=np.uint64,
     )
-    return wanted & ~np.isin(plan.ids, whole)
+    return wanted & ~np.isin(plan.ids, complete)

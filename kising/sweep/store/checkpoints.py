@@ -1,12 +1,12 @@
-"""States of long runs on disk, so that a run that was cut short goes on from there.
+"""States of long runs on disk, so that an interrupted run goes on from its last state.
 
-One file a run, replaced by the next state and removed when the run's row is committed:
+One file per run, replaced by the next state and removed when the run's row is committed:
 
     <SHA-256 of all that follows>\\n{"format": 1, "run_id": ..., "numerics": ..., "seconds": ...}\\n<state>
 
-A checkpoint saves time and is worth nothing else. One that is damaged, or was made for another run or by other
-numerics, is dropped with a word, and its run starts over; a state that the disk refuses is done without. Only
-the driver writes here, under the lock of the directory.
+Checkpoints only save time. One that is damaged, or was made for another run or by other numerics, is dropped with a
+warning, and its run starts over; failures to write one are counted and otherwise ignored. Only the driver writes
+here, under the lock of the directory.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Final
 
 from kising.errors import StoreError
 from kising.sweep.execute.protocol import LARGEST_STATE, Saved
-from kising.sweep.store.directory import SweepDirectory, atomic_write, make_directory
+from kising.sweep.store.atomic import atomic_write, make_directory
+from kising.sweep.store.directory import SweepDirectory
 
 if TYPE_CHECKING:
     from kising.sweep.plan import Plan
 
-MOST_BYTES: Final = 4_000_000_000
-"""Of all checkpoints of a sweep together; those that would exceed it are not kept."""
+LARGEST_TOTAL: Final = 4_000_000_000
+"""Largest size of a sweep's checkpoints together; one that would exceed it is not written."""
 
 FORMAT: Final = 1
 _NAME: Final = re.compile(r"([0-9a-f]{16})\.state")
@@ -41,11 +42,11 @@ class Checkpoints:
     def __init__(
         self, directory: SweepDirectory, *, numerics: int, say: Callable[[str], object] = lambda line: None
     ) -> None:
-        """Find what there is; `say` gets a line for each that is dropped."""
+        """Find the checkpoints on disk; `say` gets a line for each one that is dropped."""
         self._folder, self._numerics, self._say = directory.checkpoints, numerics, say
         self._sizes: dict[str, int] = {}
         self.refused: dict[str, int] = {}
-        """how many states were not kept, by the reason"""
+        """number of states that were not written, by reason"""
         with suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
                 match = _NAME.fullmatch(entry.name)
@@ -55,13 +56,13 @@ class Checkpoints:
 
     @property
     def run_ids(self) -> set[str]:
-        """The runs that have a checkpoint, sound or not."""
+        """The runs that have a checkpoint, valid or not."""
         return set(self._sizes)
 
     def drop_finished(self, plan: Plan, unfinished: Iterable[bool]) -> None:
-        """Remove those of finished runs of the plan: a kill can come between a commit and their removal.
+        """Remove the checkpoints of finished runs: a kill can come between a commit and their removal.
 
-        Those of runs that the plan does not have stay, in case an edit brings them back.
+        Those of runs that are not in the plan stay, in case an edit brings the runs back.
         """
         ids = sorted(self._sizes)
         chosen = list(unfinished)
@@ -72,7 +73,7 @@ class Checkpoints:
         )
 
     def get(self, run_id: str) -> Saved | None:
-        """Return the state that a run can go on from, if there is a sound one."""
+        """Return the state that a run can go on from, if there is a valid one."""
         if run_id not in self._sizes:
             return None
         path = self._path(run_id)
@@ -86,12 +87,12 @@ class Checkpoints:
             return None
 
     def put(self, run_id: str, saved: Saved | None) -> None:
-        """Keep a state in place of the one before; None: there was one, too large to travel."""
+        """Replace the state of a run; None stands for a state that was too large to be sent."""
         if saved is None:
             return self._refuse(f"larger than {LARGEST_STATE} bytes")
         data = self._encoded(run_id, saved)
-        if sum(self._sizes.values()) - self._sizes.get(run_id, 0) + len(data) > MOST_BYTES:
-            return self._refuse(f"more than {MOST_BYTES} bytes of them")
+        if sum(self._sizes.values()) - self._sizes.get(run_id, 0) + len(data) > LARGEST_TOTAL:
+            return self._refuse(f"more than {LARGEST_TOTAL} bytes of them")
         try:
             make_directory(self._folder)
             atomic_write(self._path(run_id), data)
@@ -101,7 +102,7 @@ class Checkpoints:
         return None
 
     def drop(self, run_ids: Iterable[str]) -> None:
-        """Remove those of some runs, where there are any."""
+        """Remove the checkpoints of some runs, if they have any."""
         for run_id in run_ids:
             if self._sizes.pop(run_id, None) is not None:
                 with suppress(OSError):
@@ -124,7 +125,7 @@ class Checkpoints:
         return hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
 
     def _decoded(self, run_id: str, data: bytes) -> Saved:
-        """Return what `_encoded` took; ValueError says why it must not be used."""
+        """Undo `_encoded`; ValueError says why the state must not be used."""
         digest, _, rest = data.partition(b"\n")
         if hashlib.sha256(rest).hexdigest().encode() != digest:
             raise ValueError(f"its {len(data)} bytes do not have their checksum")
@@ -138,5 +139,5 @@ class Checkpoints:
             raise ValueError(f"numerics version {header.get('numerics')} made it, this is {self._numerics}")
         seconds = header.get("seconds")
         if not isinstance(seconds, float) or not seconds >= 0:
-            raise ValueError("its seconds are no number")
+            raise ValueError("its seconds are not a number")
         return Saved(state, seconds)

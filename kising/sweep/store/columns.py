@@ -1,31 +1,25 @@
-"""The columns of a finished run, and run ids as integers.
+"""Every column of a sweep's tables, declared once: name, type, meaning, and how a point summarises it.
 
-One run is one row, done or failed. `COLUMNS` is what runs.parquet holds, in this order; a part holds them,
-what is kept besides (`KEPT`) and `committed`. Any change to these wants `SCHEMA_VERSION` raised: parts of an
-older schema stay readable (the columns they lack are null), parts of a newer one are refused.
+From here come the types of the parquet files, the columns of summary.parquet, the tables that people read, and
+docs/reference/columns.md. A new column needs an entry here and the code that computes its value.
+
+One run is one row, done or failed. `COLUMNS` are those of runs.parquet, in this order; a part holds them, the
+artifacts (`ARTIFACTS`) and `committed`. Bump `SCHEMA_VERSION` when these change: parts of an older schema stay
+readable (the columns they lack are null), parts of a newer one are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
+from kising.blocks import BLOCKS
+from kising.learning.trace_columns import TRACE
+from kising.sweep.store.column_types import Column, Summary, runs_of
 
 SCHEMA_VERSION: Final = 6
 
-Kind = Literal["string", "int", "float", "bool", "bytes"]
 Row = Mapping[str, object]
-
-
-class Column(NamedTuple):
-    """One column: its name, the kind of its values, and whether a row may leave it null."""
-
-    name: str
-    kind: Kind
-    nullable: bool = True
-
 
 PARAMETERS: Final = (
     Column("task", "string", False),
@@ -61,137 +55,281 @@ PARAMETERS: Final = (
 )
 """What defines a point: the keys of `Point.values()`."""
 
-COLUMNS: Final = (
-    Column("run_id", "string", False),
-    Column("point_id", "string", False),
-    *PARAMETERS,
-    Column("realization", "int", False),
-    Column("status", "string", False),
-    Column("error", "string"),
-    Column("traceback", "string"),
-    # The one that ran: another than asked for where that was `auto`.
-    Column("estimator", "string"),
-    Column("outcome", "string"),
-    Column("converged_J", "bool"),
-    Column("converged_K", "bool"),
-    Column("converged_L", "bool"),
-    Column("rmse_J", "float"),
-    Column("rmse_K", "float"),
-    Column("rmse_L", "float"),
-    # After pruning, where score.pruned asks for it.
-    Column("rmse_pruned_J", "float"),
-    Column("rmse_pruned_K", "float"),
-    Column("rmse_pruned_L", "float"),
-    # Where score.errors asks for them: the root mean square standard error in bond scales, which is the RMSE to expect,
-    # and the fraction of true couplings within 1.96 of them; couplings that the data do not determine are left out.
-    Column("error_J", "float"),
-    Column("error_K", "float"),
-    Column("error_L", "float"),
-    Column("covered_J", "float"),
-    Column("covered_K", "float"),
-    Column("covered_L", "float"),
-    Column("baseline_rmse", "float"),
-    Column("iterations", "int"),
-    Column("bp_converged", "float"),
-    Column("corrected", "float"),
-    Column("log_likelihood", "float"),
-    Column("hidden_overlap", "float"),
-    Column("rmse_m", "float"),
-    Column("rmse_mu", "float"),
-    Column("rmse_pair", "float"),
-    # A run whose worker died has neither.
-    Column("seconds", "float"),
-    Column("host", "string"),
-    Column("numerics", "int", False),
-    Column("version", "string", False),
-)
-
-KEPT: Final = (Column("couplings", "bytes"), Column("trace", "bytes"))
-"""In parts only, and null unless the sweep file asks for them: see kising.sweep.store.artifacts."""
-
-ROW_COLUMNS: Final = (*COLUMNS, *KEPT)
-"""What a finished run may bring."""
-
-COMMITTED: Final = Column("committed", "int", False)
-"""In parts only: microseconds since 1970 of the commit, strictly growing within a directory whatever the
-clock does, so that of two rows of one run the later is known, through any number of compactions."""
-
-PART_COLUMNS: Final = (*ROW_COLUMNS, COMMITTED)
-
-DETERMINISTIC_COLUMNS: Final = tuple(
-    column.name for column in COLUMNS if column.name not in {"seconds", "host", "traceback"}
-)
-"""The columns in which a resumed sweep equals an uninterrupted one, bit for bit."""
-
 STATUSES: Final = ("done", "failed")
 OUTCOMES: Final = ("converged", "stalled", "diverged")
 
-LONGEST_TEXT: Final = 8_000
-"""Characters kept of an error or a traceback: a million failed runs must not fill the disk with them."""
+_MEAN: Final = Summary("mean", diverged=True)
+_FRACTION: Final = Summary("fraction", diverged=True)
+# The RMSE of a diverged run says only where it was stopped: it enters no mean.
+_MEAN_UNLESS_DIVERGED: Final = Summary("mean", diverged=False)
+_SPREAD_UNLESS_DIVERGED: Final = Summary("spread", diverged=False)
 
-_KINDS: Final[Mapping[Kind, tuple[type, ...]]] = {
-    "string": (str,),
-    "int": (int, np.integer),
-    "float": (float, int, np.floating, np.integer),
-    "bool": (bool, np.bool_),
-    "bytes": (bytes,),
+_IDS: Final = (
+    Column("run_id", "string", False, "16 hexadecimal digits made from the point and the realization"),
+    Column("point_id", "string", False, "16 hexadecimal digits made from the parameters"),
+)
+_REALIZATION: Final = Column("realization", "int", False, "number of the independent network, from 0")
+
+RESULTS: Final = (
+    _REALIZATION,
+    Column("status", "string", False, "done, or failed: it raised an error or timed out", allowed=STATUSES),
+    Column("error", "string", meaning="one line, of a failed run"),
+    Column("traceback", "string", meaning="of a failed run", deterministic=False),
+    Column("estimator", "string", meaning="the estimator that ran: what `auto` chose"),
+    Column(
+        "outcome",
+        "string",
+        meaning="how learning ended: converged, stalled (out of iterations) or diverged; of task infer: "
+        "converged if the E-step converged in every slice, else stalled",
+        allowed=OUTCOMES,
+    ),
+    Column(
+        "converged_X",
+        "bool",
+        meaning="whether X had settled when learning ended",
+        summary=_FRACTION,
+        heading="X",
+        console="convergence",
+    ),
+    Column(
+        "rmse_X",
+        "float",
+        meaning="RMSE of the learned X, in bond scales",
+        summary=_SPREAD_UNLESS_DIVERGED,
+        heading="X",
+        console="errors",
+    ),
+    Column(
+        "rmse_pruned_X",
+        "float",
+        meaning="RMSE of X after pruning, in bond scales (`score.pruned`)",
+        summary=_SPREAD_UNLESS_DIVERGED,
+        heading="X pruned",
+    ),
+    Column(
+        "error_X",
+        "float",
+        meaning="root mean square standard error of X, in bond scales: the RMSE to expect; couplings that the data do "
+        "not determine are left out (`score.errors`)",
+        summary=_MEAN_UNLESS_DIVERGED,
+        heading="X expected",
+    ),
+    Column(
+        "covered_X",
+        "float",
+        meaning="fraction of the true X within 1.96 standard errors of the learned one; couplings that the data do not "
+        "determine are left out (`score.errors`)",
+        summary=_MEAN_UNLESS_DIVERGED,
+        heading="X covered",
+    ),
+    Column(
+        "baseline_rmse",
+        "float",
+        meaning="RMSE of the estimate that is zero everywhere, in bond scales",
+        summary=_MEAN,
+        heading="all zero",
+        console="errors",
+    ),
+    Column("iterations", "int", meaning="EM iterations", summary=_MEAN, heading="iterations"),
+    Column(
+        "bp_converged",
+        "float",
+        meaning="fraction of slices whose E-step reached its tolerance",
+        summary=_MEAN,
+        heading="slices converged",
+        console="averages",
+    ),
+    Column(
+        "corrected",
+        "float",
+        meaning="fraction of pair averages that passed ±1 and were replaced",
+        summary=_MEAN,
+        heading="pairs corrected",
+        console="averages",
+    ),
+    Column("log_likelihood", "float", meaning="nats per slice", summary=_MEAN),
+    Column(
+        "hidden_overlap",
+        "float",
+        meaning="mean of a hidden spin times the sign of its average: 1 if every guess is right, 0 by chance",
+        summary=_MEAN,
+        heading="hidden overlap",
+        console="averages",
+    ),
+    Column(
+        "rmse_m",
+        "float",
+        meaning="RMSE of the averages m against exact ones (`score.exact`)",
+        summary=_MEAN,
+        heading="RMSE m",
+        console="averages",
+    ),
+    Column(
+        "rmse_mu",
+        "float",
+        meaning="RMSE of the averages μ against exact ones (`score.exact`)",
+        summary=_MEAN,
+        heading="RMSE μ",
+        console="averages",
+    ),
+    Column(
+        "rmse_pair",
+        "float",
+        meaning="RMSE of the pair averages ⟨τσ⟩ against exact ones (`score.exact`)",
+        summary=_MEAN,
+        heading="RMSE ⟨τσ⟩",
+        console="averages",
+    ),
+    Column(
+        "seconds",
+        "float",
+        meaning="duration in seconds; null if the worker died",
+        summary=_MEAN,
+        deterministic=False,
+    ),
+    Column("host", "string", meaning="the machine; null if the worker died", deterministic=False),
+    Column("numerics", "int", False, "version of the numerics that made the row"),
+    Column("version", "string", False, "version of kising that made the row"),
+)
+"""What a run gives, with one entry for all blocks."""
+
+
+def _for_blocks(columns: Iterable[Column]) -> Iterator[Column]:
+    for column in columns:
+        yield from column.for_blocks()
+
+
+COLUMNS: Final = (*_IDS, *PARAMETERS, *_for_blocks(RESULTS))
+"""Of runs.parquet."""
+
+ARTIFACTS: Final = (Column("couplings", "bytes"), Column("trace", "bytes"))
+"""In parts only, and null unless the sweep file asks for them: see kising.sweep.store.artifacts."""
+
+ROW_COLUMNS: Final = (*COLUMNS, *ARTIFACTS)
+"""What a finished run may bring."""
+
+COMMITTED: Final = Column("committed", "int", False)
+"""In parts only: microseconds since 1970 of the commit, strictly growing within a directory whatever the clock
+does. Of two rows of one run it tells the later, through any number of compactions."""
+
+PART_COLUMNS: Final = (*ROW_COLUMNS, COMMITTED)
+
+DETERMINISTIC_COLUMNS: Final = tuple(column.name for column in COLUMNS if column.deterministic)
+"""The columns in which a resumed sweep equals an uninterrupted one, bit for bit."""
+
+COUNTS: Final = (
+    Column("runs", "int", False, "runs with a row"),
+    Column("failed", "int", False, "runs that failed"),
+    Column("diverged", "int", False, "done runs that diverged"),
+)
+
+SUMMARY_COLUMNS: Final = (
+    *(column for column in _IDS if column.name == "point_id"),
+    *PARAMETERS,
+    *COUNTS,
+    *(summary for column in COLUMNS for summary in column.summary_columns()),
+)
+"""Of summary.parquet, one row per point."""
+
+SLOPES: Final = (
+    Column("block", "string", False, "block of couplings"),
+    Column("slope", "float", meaning="slope of log RMSE on log T: mean over realizations"),
+    Column("slope_low", "float", meaning="lower end of its 95% t interval"),
+    Column("slope_high", "float", meaning="upper end"),
+    Column("points", "int", False, "number of different T"),
+    Column("realizations", "int", False, "number of realizations with a slope"),
+    Column("shortest", "int", meaning="shortest T (steps)"),
+    Column("longest", "int", meaning="longest T (steps)"),
+    Column("left_out", "int", False, "runs that failed or diverged, or whose RMSE is not a positive number"),
+)
+
+SCALING_COLUMNS: Final = (*(column for column in PARAMETERS if column.name != "data.length"), *SLOPES)
+"""Of scaling.parquet, one row per block and group of points that differ in data.length only."""
+
+COUPLINGS: Final = (
+    *_IDS,
+    _REALIZATION,
+    Column("block", "string", False, "block of couplings"),
+    Column("row", "int", False, "target spin, from 0"),
+    Column("column", "int", False, "source spin, from 0"),
+    Column("true", "float", meaning="coupling of the network"),
+    Column("start", "float", meaning="coupling that learning started from"),
+    Column("learned", "float", meaning="learned coupling"),
+)
+"""Of couplings.parquet, one row per coupling."""
+
+TRACES: Final = (
+    *_IDS,
+    _REALIZATION,
+    *(
+        Column(name, "int", False, text) if name == "iteration" else Column(name, "float", meaning=text)
+        for name, text in TRACE.items()
+    ),
+)
+"""Of traces.parquet, one row per EM iteration."""
+
+TABLES: Final = {
+    "summary": SUMMARY_COLUMNS,
+    "scaling": SCALING_COLUMNS,
+    "couplings": COUPLINGS,
+    "traces": TRACES,
 }
-
-ID_DIGITS: Final = 16
-_NIBBLES: Final = np.full(256, 255, dtype=np.uint8)
-_NIBBLES[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16)
+"""The columns of every table that is derived from the runs, <name>.parquet."""
 
 
-def columns_of(rows: Sequence[Row]) -> dict[str, list[object]]:
-    """Lay rows out by column; ValueError for an unknown column or word, or a value that does not fit.
-
-    Texts that come from outside are made storable: over-long ones lose their middle, what UTF-8 cannot hold
-    is spelt out.
-    """
-    unknown = set().union(*rows) - {column.name for column in ROW_COLUMNS}
-    if unknown:
-        raise ValueError(f"no column is called {min(unknown)!r}")
-    columns = {column.name: [row.get(column.name) for row in rows] for column in ROW_COLUMNS}
-    for column in ROW_COLUMNS:
-        for kind in set(map(type, columns[column.name])):
-            if kind is type(None):
-                if not column.nullable:
-                    raise ValueError(f"column {column.name!r} must have a value in every row")
-            # A bool is an int to Python, and a float would be cut to an int without a word.
-            elif not issubclass(kind, _KINDS[column.kind]) or (kind is bool and column.kind != "bool"):
-                raise ValueError(f"column {column.name!r} wants {column.kind} values, not {kind.__name__}")
-    for name in ("error", "traceback", "host"):
-        columns[name] = [_storable(value) if isinstance(value, str) else value for value in columns[name]]
-    check_words("status", columns["status"])
-    check_words("outcome", columns["outcome"])
-    return columns
-
-
-def check_words(name: str, values: Iterable[object]) -> None:
-    """Raise ValueError if a status or an outcome is none of the words there are."""
-    words = {"status": STATUSES, "outcome": OUTCOMES}[name]
-    for value in values:
-        if value is not None and value not in words:
-            raise ValueError(f"{name} {value!r} is none of {', '.join(words)}")
-
-
-def _storable(text: str) -> str:
-    if len(text) > LONGEST_TEXT:
-        head, tail = LONGEST_TEXT // 4, LONGEST_TEXT - LONGEST_TEXT // 4
-        text = f"{text[:head]}\n... {len(text) - LONGEST_TEXT} characters left out ...\n{text[-tail:]}"
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def reference() -> str:
+    """The columns of every table as Markdown: docs/reference/columns.md."""
+    return "\n".join(
+        [
+            "# Columns",
+            "",
+            "Made from `kising/sweep/store/columns.py` by `python -m kising.sweep.store.columns`; do not edit.",
+            "",
+            f"X stands for a block of couplings: {', '.join(BLOCKS)}. An RMSE in *bond scales* is divided by the "
+            "standard deviation of a non-zero bond. Types never depend on the values. Columns marked with a star are "
+            "never null. Columns marked † may differ after a resume; all others are the same, bit for bit.",
+            *_table(
+                "runs.parquet",
+                "One row per run. Every parameter has a column named after its key.",
+                [*_IDS, *RESULTS],
+                summarised=True,
+            ),
+            *_table(
+                "summary.parquet",
+                "One row per point: `point_id`, its parameters, these counts, and the summaries named above.",
+                COUNTS,
+            ),
+            *_table(
+                "scaling.parquet",
+                "One row per block and group of points that differ in `data.length` only: their other parameters, and",
+                SLOPES,
+            ),
+            *_table("couplings.parquet", "One row per coupling, where `keep` asks for them.", COUPLINGS),
+            *_table("traces.parquet", "One row per EM iteration, where `keep` asks for them.", TRACES),
+            "",
+        ]
+    )
 
 
-def ids_from_bytes(digits: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Turn an (n, 16) array of ASCII hexadecimal digits into n integers; ValueError names a bad one."""
-    nibbles = _NIBBLES[digits]
-    bad = np.flatnonzero((nibbles > 15).any(axis=1))
-    if bad.size:
-        raise ValueError(f"run_id {bytes(digits[bad[0]])!r} is not {ID_DIGITS} lower-case hexadecimal digits")
-    pairs = (nibbles[:, 0::2] << 4) | nibbles[:, 1::2]
-    return np.ascontiguousarray(pairs).view(">u8")[:, 0].astype(np.uint64)
+def _table(title: str, lead: str, columns: Iterable[Column], *, summarised: bool = False) -> Iterator[str]:
+    yield from ("", f"## {title}", "", lead, "")
+    yield "| column | type | meaning |" + (" summary |" if summarised else "")
+    yield "|---|---|---|" + ("---|" if summarised else "")
+    for column in columns:
+        marks = ("" if column.nullable else "*") + ("" if column.deterministic else "†")
+        meaning = column.meaning.replace("|", "\\|")
+        cells = [f"`{column.name}`{marks}", column.kind, meaning]
+        if summarised:
+            cells.append(_summary_text(column))
+        yield f"| {' | '.join(cells)} |"
 
 
-def id_text(run_id: int | np.uint64) -> str:
-    """Write an integer run id as its 16 hexadecimal digits."""
-    return f"{int(run_id):016x}"
+def _summary_text(column: Column) -> str:
+    if column.summary is None:
+        return ""
+    names = ", ".join(f"`{summary.name}`" for summary in column.summary_columns())
+    return f"{column.summary.statistic} over {runs_of(column.summary)}: {names}"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,17 +1,21 @@
-"""Which run stands where: of all rows in all parts, the one of each run that counts."""
+"""Where each run is: of all rows in all parts, the one of each run that counts. Run ids here are integers."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kising.sweep.store.parts import Damaged
 
+ID_DIGITS: Final = 16
+_NIBBLES: Final = np.full(256, 255, dtype=np.uint8)
+_NIBBLES[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16)
+
 
 class Scan(NamedTuple):
-    """What the parts hold, one entry a run, ascending in `ids`."""
+    """What the parts hold, one entry per run, ascending in `ids`."""
 
     ids: NDArray[np.uint64]
     failed: NDArray[np.bool_]
@@ -19,15 +23,15 @@ class Scan(NamedTuple):
     rows: int  # in all parts, duplicates included
     parts: int
     damaged: tuple[Damaged, ...]  # a writable store has set them aside
-    strays: tuple[str, ...]  # names in parts/ that are not parts': left alone, not read
+    strays: tuple[str, ...]  # names in parts/ that are not those of parts: left alone, not read
 
     def find(self, ids: NDArray[np.uint64]) -> NDArray[np.intp]:
-        """Return for each id its place in the arrays of this scan, -1 where the parts do not hold it."""
+        """Return for each id its place in the arrays of this scan, -1 for runs that the parts do not hold."""
         return find(self.ids, ids)
 
 
 class PartIndex(NamedTuple):
-    """What one part says of its rows, in their order."""
+    """The index columns of one part, in the order of its rows."""
 
     ids: NDArray[np.uint64]
     failed: NDArray[np.bool_]
@@ -46,7 +50,7 @@ class PartRows(NamedTuple):
 
 
 class Winners(NamedTuple):
-    """The row that counts of every run, ascending in `ids`: number of its part, number in that part."""
+    """The row of each run that counts, ascending in `ids`: number of its part, number in that part."""
 
     ids: NDArray[np.uint64]
     failed: NDArray[np.bool_]
@@ -56,7 +60,7 @@ class Winners(NamedTuple):
 
 
 def winners(parts: dict[int, PartIndex]) -> Winners:
-    """Choose of each run's rows the one that counts: done beats failed, and of equals the later wins."""
+    """Choose the row of each run that counts: done beats failed, and of equals the later wins."""
     none = PartIndex(np.empty(0, np.uint64), np.empty(0, bool), np.empty(0, np.int64), np.empty(0, np.int64))
     indexes = [none, *parts.values()]
     ids, failed, numerics, committed = (np.concatenate(arrays) for arrays in zip(*indexes, strict=True))
@@ -71,8 +75,23 @@ def winners(parts: dict[int, PartIndex]) -> Winners:
 
 
 def find(ascending: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.intp]:
-    """Return the place of each wanted value in `ascending`, -1 where it is not."""
+    """Return the place of each wanted value in `ascending`, -1 for those that are not in it."""
     if not ascending.size:
         return np.full(wanted.shape, -1, dtype=np.intp)
     places = np.minimum(np.searchsorted(ascending, wanted), ascending.size - 1)
     return np.where(ascending[places] == wanted, places, -1)
+
+
+def ids_from_bytes(digits: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Turn an (n, 16) array of ASCII hexadecimal digits into n integers; ValueError names a bad one."""
+    nibbles = _NIBBLES[digits]
+    bad = np.flatnonzero((nibbles > 15).any(axis=1))
+    if bad.size:
+        raise ValueError(f"run_id {bytes(digits[bad[0]])!r} is not {ID_DIGITS} lower-case hexadecimal digits")
+    pairs = (nibbles[:, 0::2] << 4) | nibbles[:, 1::2]
+    return np.ascontiguousarray(pairs).view(">u8")[:, 0].astype(np.uint64)
+
+
+def id_text(run_id: int | np.uint64) -> str:
+    """Write an integer run id as its 16 hexadecimal digits."""
+    return f"{int(run_id):016x}"

@@ -1,7 +1,7 @@
 """Parts as files: their names, checksums, listing, quarantine, and which of them to merge.
 
 A part is called part-<UTC time>-<random>-<SHA-256 of its bytes>.parquet, so a flipped bit or a missing tail
-is found before a byte is parsed. What the bytes say is kising.sweep.store.parquet's business.
+is found before a byte is parsed. kising.sweep.store.parquet knows what the bytes mean.
 """
 
 from __future__ import annotations
@@ -19,29 +19,23 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kising.errors import StoreError
-from kising.sweep.store.directory import (
-    TEMPORARY_PREFIX,
-    SweepDirectory,
-    atomic_write,
-    explain,
-    make_directory,
-    sync_directory,
-)
+from kising.sweep.store.atomic import TEMPORARY_PREFIX, atomic_write, explain, make_directory, sync_directory
+from kising.sweep.store.directory import SweepDirectory
 
 FAN_IN: Final = 8
 """Parts of one size class that are merged into one of the next: a row is rewritten about log_8 n times."""
 
 FULL_PART: Final = 65_536
-"""Rows from which a part is left alone: this bounds the memory that reading one takes."""
+"""Rows from which a part is no longer merged: this bounds the memory that reading one takes."""
 
-# Years to 2999: there is room after any stamp for the next one.
+# Years up to 2999: after any stamp there is room for a later one.
 _NAME: Final = re.compile(r"part-([12]\d{7}T\d{12}Z)-[0-9a-f]{8}-([0-9a-f]{32})\.parquet")
 _STAMP: Final = "%Y%m%dT%H%M%S%fZ"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Damaged(NamedTuple):
-    """A part that is not read as data, and why."""
+    """A part that must not be read as data, and why."""
 
     name: str
     reason: str
@@ -55,11 +49,11 @@ class Listing(NamedTuple):
 
 
 class NotDataError(Exception):
-    """The part must not be read as data; the text says why."""
+    """The part must not be read as data; the message says why."""
 
 
 class PartsChangedError(Exception):
-    """A part that was listed is gone, as happens when another process compacts: list again."""
+    """A listed part is gone, as happens when another process compacts: list again."""
 
 
 def checksum(data: bytes | memoryview) -> str:
@@ -68,10 +62,10 @@ def checksum(data: bytes | memoryview) -> str:
 
 
 def parts_to_merge(rows: Mapping[str, int]) -> list[str]:
-    """Choose the parts to merge next, given the rows of each; none when each size class has few enough.
+    """Choose the parts to merge next, given the rows of each; none if each size class has few enough.
 
     A class spans a factor of FAN_IN in rows, so a merged part is in a higher class than its inputs: at most
-    FAN_IN - 1 parts of each class are left, and each row is rewritten once a class.
+    FAN_IN - 1 parts of each class are left, and each row is rewritten once per class.
     """
     classes: dict[int, list[str]] = {}
     for name in sorted(rows):
@@ -102,7 +96,7 @@ class PartFiles:
         try:
             with os.scandir(self.folder) as entries:
                 for entry in entries:
-                    # A link or a pipe could lead anywhere: only plain files are parts.
+                    # Only regular files are parts: a link or a pipe could lead anywhere.
                     if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                         parts.append(entry.name)
                     elif not entry.name.startswith(TEMPORARY_PREFIX):
@@ -114,9 +108,9 @@ class PartFiles:
         return Listing(sorted(parts), sorted(strays))
 
     def list_settled(self) -> Listing:
-        """List parts/ beside a process that may be compacting.
+        """List parts/ while another process may be compacting.
 
-        A listing taken meanwhile can miss a merged part and its inputs both; one that repeats missed nothing.
+        One listing can miss both a merged part and its inputs; two equal ones in a row missed nothing.
         """
         found = self.list()
         while (again := self.list()) != found:
@@ -124,7 +118,7 @@ class PartFiles:
         return found
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a part, which have its checksum."""
+        """Return the bytes of a part after checking their checksum."""
         path = self.folder / name
         try:
             data = path.read_bytes()
@@ -140,20 +134,20 @@ class PartFiles:
         return data
 
     def next_stamp(self) -> int:
-        """Return the time in microseconds since 1970, or just past the newest part if the clock went back."""
+        """Return the time in microseconds since 1970, or just after the newest part if the clock went back."""
         if self._newest is None:
             self._newest = max(map(_stamp, self.list().parts), default=0)
         self._newest = max(time.time_ns() // 1000, self._newest + 1)
         return self._newest
 
     def publish(self, data: bytes | memoryview, stamp: int) -> Path:
-        """Write a part, whole and durable or not at all."""
+        """Write a part, whole and durably, or not at all."""
         moment = (_EPOCH + timedelta(microseconds=stamp)).strftime(_STAMP)
         name = f"part-{moment}-{secrets.token_hex(4)}-{checksum(data)}.parquet"
         return atomic_write(self.folder / name, data)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove parts whose rows stand elsewhere."""
+        """Remove parts whose rows are in other parts too."""
         try:
             for name in names:
                 (self.folder / name).unlink(missing_ok=True)
@@ -164,7 +158,7 @@ class PartFiles:
     def set_aside(self, part: Damaged) -> None:
         """Move a damaged part to quarantine/ with its reason.
 
-        A disk that refuses is no harm: the part stays, and is not read as data there either.
+        If the disk refuses, the part stays where it is, and is not read as data there either.
         """
         with suppress(StoreError, OSError):
             make_directory(self._quarantine)
@@ -179,7 +173,7 @@ class PartFiles:
 
 
 def _stamp(name: str) -> int:
-    """Return the microseconds since 1970 in a part's name, 0 where they are no date."""
+    """Return the microseconds since 1970 in a part's name, 0 if they are not a date."""
     match = _NAME.fullmatch(name)
     with suppress(ValueError):
         if match:

@@ -1,6 +1,6 @@
 """Check a sweep's directory: parts against their checksums, rows against their ids, both against the plan.
 
-Nothing is changed, and no lock is needed: a sweep that is running can be verified.
+Nothing is changed and no lock is needed, so a running sweep can be verified.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Final, Literal
 import numpy as np
 
 from kising.sweep.plan import Plan, point_id_of, run_id_of
-from kising.sweep.store.columns import id_text
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import PartRows, Store
+from kising.sweep.store.index import PartRows, id_text
 from kising.sweep.store.parts import Damaged
+from kising.sweep.store.run_store import Store
 
 SHOWN: Final = 20
-"""Wrong rows, stray files and the like that are named; the others are only counted."""
+"""Most wrong rows, stray files and so on that are named; the others are only counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyReport:
-    """What verification found; runs are counted once however many rows they have."""
+    """What verification found; a run counts once, however many rows it has."""
 
     planned: int
     done: int  # planned runs with a done row
     failed: int  # planned runs with a failed row and no done one
     missing: int  # planned runs without a row
-    orphans: int  # runs with a row that the plan does not have
+    orphans: int  # runs with a row that are not in the plan
     parts: int
     rows: int
-    duplicates: int  # rows of a run besides the one that counts
+    duplicates: int  # rows beyond the one that counts of each run
     numerics: dict[int, int]  # runs by the version of the numerics that made them
     damaged: tuple[Damaged, ...]  # parts that cannot be read: their runs count as missing
     wrong: int  # rows whose ids do not follow from their values
@@ -41,7 +41,7 @@ class VerifyReport:
     strays: tuple[str, ...]  # files in parts/ that are not parts
     temporaries: tuple[str, ...]  # unfinished files, removed by the next run
     quarantined: tuple[str, ...]  # parts set aside earlier
-    runs_file: Literal["current", "stale", "missing"]  # whether runs.parquet says what the parts say
+    runs_file: Literal["current", "stale", "missing"]  # whether runs.parquet agrees with the parts
 
     @property
     def sound(self) -> bool:
@@ -54,12 +54,12 @@ class VerifyReport:
         return self.done == self.planned
 
     def lines(self) -> list[str]:
-        """Say it, a finding a line."""
+        """Describe the findings, one per line."""
         return list(_sentences(self))
 
 
 def verify(directory: SweepDirectory, plan: Plan) -> VerifyReport:
-    """Check everything; StoreError only if the directory cannot be read, or is of a newer kising."""
+    """Check everything; StoreError only if the directory cannot be read or was written by a newer kising."""
     store = Store.open(directory, writable=False)
     scan = store.scan()
     place = scan.find(plan.ids)
@@ -94,7 +94,7 @@ def verify(directory: SweepDirectory, plan: Plan) -> VerifyReport:
 
 def _wrong_rows(part: PartRows) -> Iterator[str]:
     """Name the rows whose ids do not follow from their values."""
-    misnamed = {point_id for point_id, values in part.points if not _names(point_id, values)}
+    misnamed = {point_id for point_id, values in part.points if not _follows(point_id, values)}
     for row, point_id in enumerate(part.point_ids):
         run_id = id_text(part.ids[row])
         if point_id in misnamed:
@@ -103,10 +103,10 @@ def _wrong_rows(part: PartRows) -> Iterator[str]:
             yield f"{part.name}: run {run_id} is not realization {part.realizations[row]} of point {point_id}"
 
 
-def _names(point_id: str, values: dict[str, object]) -> bool:
+def _follows(point_id: str, values: dict[str, object]) -> bool:
     try:
         return point_id_of(values) == point_id
-    except ValueError:  # a parameter that is not finite has no point
+    except ValueError:  # no point has a parameter that is not finite
         return False
 
 
@@ -133,9 +133,9 @@ def _sentences(report: VerifyReport) -> Iterator[str]:
         yield f"damaged: {part.name}: {part.reason}; the next `kising run` sets it aside and repeats its runs"
     if report.wrong:
         yield f"wrong: {report.wrong} rows whose ids do not follow from their values:"
-        yield from _some(report.examples, report.wrong)
+        yield from _first(report.examples, report.wrong)
     if report.duplicates:
-        yield f"{report.duplicates} rows are repeated or superseded: harmless, one row a run counts"
+        yield f"{report.duplicates} rows are repeated or superseded: harmless, one row per run counts"
     if report.orphans:
         yield f"{report.orphans} finished runs are not in the plan: kept, in case an edit brings them back"
     if len(report.numerics) > 1:
@@ -148,14 +148,14 @@ def _sentences(report: VerifyReport) -> Iterator[str]:
     ):
         if names:
             yield f"{len(names)} files {title}:"
-            yield from _some(names, len(names))
+            yield from _first(names, len(names))
     if report.runs_file == "stale":
         yield "runs.parquet differs from the parts, which count: `kising run` on this directory rewrites it"
     elif report.runs_file == "missing":
-        yield "runs.parquet is not there: `kising run` on this directory writes it"
+        yield "runs.parquet is missing: `kising run` on this directory writes it"
 
 
-def _some(names: Iterable[str], count: int) -> Iterator[str]:
+def _first(names: Iterable[str], count: int) -> Iterator[str]:
     shown = list(names)[:SHOWN]
     yield from (f"  {name}" for name in shown)
     if count > len(shown):

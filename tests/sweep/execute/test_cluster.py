@@ -20,7 +20,8 @@ from support.waiting_work import open_to
 import kising
 from kising import run_sweep
 from kising.sweep.status import describe_status
-from kising.sweep.store.directory import Progress, SweepDirectory
+from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.records import Progress
 from kising.version import NUMERICS, __version__
 
 CHILD = """

@@ -8,15 +8,15 @@ import pytest
 from support.bits import assert_same_bits
 
 from kising import draw_couplings, run_sweep, simulate
-from kising.learning.em import TRACE_COLUMNS as TRACE_OF_LEARNING
 from kising.learning.fit import fit
+from kising.learning.trace_columns import TRACE_COLUMNS
 from kising.model import bond_scales
 from kising.sweep.plan import Plan
 from kising.sweep.spec import parse_spec
 from kising.sweep.status import describe_plan
-from kising.sweep.store.artifacts import TRACE_COLUMNS, unpack_couplings, unpack_trace
+from kising.sweep.store.artifacts import unpack_couplings, unpack_trace
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.run_store import Store
 from kising.sweep.task import execute, perform
 
 SWEEP = {
@@ -40,11 +40,7 @@ def runs(**changes):
 
 
 def kept_in(path, mapping=SWEEP):
-    return Store.open(SweepDirectory(path), writable=False).kept(Plan.of(parse_spec(mapping)).ids)
-
-
-def test_the_columns_of_a_trace_are_those_of_learning() -> None:
-    assert TRACE_COLUMNS == TRACE_OF_LEARNING
+    return Store.open(SweepDirectory(path), writable=False).artifacts(Plan.of(parse_spec(mapping)).ids)
 
 
 @pytest.mark.parametrize("start", ["signs", "random"])
@@ -132,10 +128,10 @@ def test_what_is_kept_survives_compaction(tmp_path) -> None:
     store = Store.open(SweepDirectory(tmp_path / "r"))
     plan = Plan.of(parse_spec(many))
     rows = results.runs.astype(object).where(results.runs.notna(), None).to_dict("records")
-    before = store.kept(plan.ids)
+    before = store.artifacts(plan.ids)
     assert len(before) == 80
     with store.directory.lock("a test"):
         for run, row in zip(before[:9], rows[:9], strict=True):
             store.commit([row | {"trace": run.trace}])
         assert store.compact() > 0
-        assert store.kept(plan.ids) == before
+        assert store.artifacts(plan.ids) == before

@@ -130,7 +130,7 @@ def test_their_size_is_bounded_alone_and_together(
     directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = opened(directory)
-    monkeypatch.setattr(module, "MOST_BYTES", 3 * len(SAVED.state))
+    monkeypatch.setattr(module, "LARGEST_TOTAL", 3 * len(SAVED.state))
     for run_id in (RUN, OTHER, "00000000000000cc", RUN):
         checkpoints.put(run_id, SAVED)
     assert sum(path.stat().st_size for path in directory.checkpoints.iterdir()) < 3 * len(SAVED.state)
@@ -155,5 +155,6 @@ def test_those_of_finished_runs_go_and_those_of_strangers_stay(directory: SweepD
     checkpoints = opened(directory)
     for run_id in (*ids, OTHER):
         checkpoints.put(run_id, SAVED)
-    checkpoints.drop_finished(plan, [True, False, True])
-    assert opened(directory).run_ids == {ids[0], ids[2], OTHER}
+    # The last run of the plan is finished: a stranger, whose place is -1, must not be taken for it.
+    checkpoints.drop_finished(plan, [True, False, False])
+    assert opened(directory).run_ids == {ids[0], OTHER}

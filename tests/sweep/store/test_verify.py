@@ -11,7 +11,7 @@ from kising.errors import StoreError
 from kising.sweep.plan import Plan, Run, run_id_of
 from kising.sweep.spec import dump_spec, parse_spec
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.parquet import Store
+from kising.sweep.store.run_store import Store
 from kising.sweep.store.verify import SHOWN, verify
 
 SWEEP: dict[str, Any] = {
@@ -85,7 +85,7 @@ def test_nothing_yet(store: Store, plan: Plan) -> None:
     assert report.sound
     assert not report.complete
     assert (report.missing, report.runs_file) == (12, "missing")
-    assert "runs.parquet is not there" in report.lines()[-1]
+    assert "runs.parquet is missing" in report.lines()[-1]
 
 
 def test_failed_missing_repeated_and_orphaned_runs_are_counted(store: Store, runs: list[Run]) -> None:

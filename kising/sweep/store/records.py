@@ -1,0 +1,140 @@
+"""The small JSON files of a sweep's directory: driver.json, progress.json and manifest.json."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from kising.sweep.store.atomic import atomic_write
+from kising.version import __version__
+
+PACKAGES: Final = ("numpy", "numba", "ray", "pyarrow", "pandas")
+"""Packages whose versions the manifest records."""
+
+
+class _Record(BaseModel):
+    """A small JSON file; unknown fields are ignored, a missing or mistyped one makes it unreadable."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Read the record; None when it is missing or garbled."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except (OSError, ValueError):
+            return None
+
+    def write(self, path: Path, *, durable: bool) -> None:
+        """Replace the record on disk."""
+        atomic_write(path, self.model_dump_json(indent=1).encode() + b"\n", durable=durable)
+
+
+class LockHolder(_Record):
+    """driver.json: who holds the lock of the directory."""
+
+    pid: int
+    host: str
+    since: str
+    command: str
+
+
+class NodeProgress(_Record):
+    """One host in progress.json."""
+
+    cores: float | None  # None: it is gone
+    busy: int  # cores
+    runs: int  # in flight
+    finished: int  # runs, in this session
+    rate: float | None  # runs per second, recently
+
+
+class BatchProgress(_Record):
+    """Runs in flight together in progress.json."""
+
+    host: str
+    runs: int
+    seconds: float  # since it started
+
+
+class Progress(_Record):
+    """progress.json: what `kising status` shows, replaced about once a second. Counts are of planned runs."""
+
+    state: Literal["running", "finished", "interrupted", "failed"]
+    total: int
+    done: int
+    failed: int
+    running: int
+    rate: float | None  # runs per second
+    eta: float | None  # seconds
+    workers: int
+    nodes: dict[str, NodeProgress]  # by host
+    oldest: list[BatchProgress]  # those longest in flight, oldest first
+    pid: int
+    host: str
+    updated: float  # seconds since 1970
+
+
+class Manifest(_Record):
+    """manifest.json: what made the results. Nothing depends on it: every session rewrites it."""
+
+    numerics: int
+    python: str
+    packages: dict[str, str]
+    commit: str | None  # of a source checkout; ends in -dirty when files differ from it
+    host: str
+    cpus: int
+    platform: str
+    created: str
+    updated: str
+    command: str
+
+    @classmethod
+    def of_this_process(cls, *, numerics: int, command: str, created: str | None) -> Manifest:
+        """Describe this process and machine; `created` is the date of an older manifest, if there is one."""
+        return cls(
+            numerics=numerics,
+            python=platform.python_version(),
+            packages=_package_versions(),
+            commit=_checkout_commit(),
+            host=socket.gethostname(),
+            cpus=os.cpu_count() or 1,
+            platform=platform.platform(),
+            created=created or now(),
+            updated=now(),
+            command=command,
+        )
+
+
+def now() -> str:
+    """Return the time as records state it."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _package_versions() -> dict[str, str]:
+    versions = {"kising": __version__}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
+
+
+def _checkout_commit() -> str | None:
+    """Return the commit of the source checkout that kising runs from, if it runs from one."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with suppress(OSError, subprocess.SubprocessError):
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return answer.stdout.strip() or None
+    return None

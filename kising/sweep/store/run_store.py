@@ -1,0 +1,260 @@
+"""The finished runs of a sweep: parts on disk, and the tables made from them.
+
+Only parts are trusted: every table is made from them. A damaged or alien part is set aside, and its runs count as
+never done. A run may be in several parts (a retry, an interrupted compaction): a done row then beats a failed one,
+and of equals the later wins.
+
+Writing needs the directory's lock (`SweepDirectory.lock`) and checks it every time. Reading does not, and may go on
+beside a driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kising.errors import StoreError
+from kising.sweep.store.artifacts import RunArtifacts
+from kising.sweep.store.atomic import AtomicFile, make_directory
+from kising.sweep.store.column_types import Column
+from kising.sweep.store.columns import ARTIFACTS, COLUMNS, PARAMETERS, PART_COLUMNS, TABLES, Row
+from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.index import PartIndex, PartRows, Scan, find, winners
+from kising.sweep.store.parquet import (
+    Table,
+    artifacts_of,
+    concatenate,
+    decode_part,
+    encode_part,
+    frame_of_runs,
+    gather,
+    holds,
+    identities_of,
+    index_of,
+    runs_writer,
+    table_of_rows,
+    write_frame,
+)
+from kising.sweep.store.parts import (
+    Damaged,
+    Listing,
+    NotDataError,
+    PartFiles,
+    PartsChangedError,
+    parts_to_merge,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BLOCK: Final = 65_536
+"""Rows of a table in memory at a time, and in a row group of runs.parquet."""
+
+_INDEX: Final = tuple(c for c in PART_COLUMNS if c.name in {"run_id", "status", "numerics", "committed"})
+_ARTIFACTS: Final = (*(c for c in COLUMNS if c.name == "run_id"), *ARTIFACTS)
+_IDENTITY: Final = (*(c for c in COLUMNS if c.name in {"run_id", "point_id", "realization"}), *PARAMETERS)
+_ATTEMPTS: Final = 10
+_Result = TypeVar("_Result")
+
+
+class Store:
+    """The parts of one sweep."""
+
+    def __init__(self, directory: SweepDirectory, *, writable: bool) -> None:
+        self.directory = directory
+        self.writable = writable
+        self._files = PartFiles(directory)
+        self._rows: dict[str, int] = {}  # of each part committed or scanned
+        self._scanned = False
+        self._refused: dict[str, str] = {}  # parts found not to be data, with the reason
+
+    @classmethod
+    def open(cls, directory: SweepDirectory, *, writable: bool = True) -> Store:
+        """Open the store; a writable one sets damaged parts aside and needs the lock."""
+        if writable:
+            make_directory(directory.parts)
+        return cls(directory, writable=writable)
+
+    def commit(self, rows: Sequence[Row]) -> Path:
+        """Write finished runs as one part; when this returns they survive anything.
+
+        If it raises, either all of them or none are found later, so it is right to commit them again. ValueError
+        for rows that do not fit the schema, StoreError when the disk refuses.
+        """
+        stamp = self._files.next_stamp()
+        return self._publish(table_of_rows(rows, committed=stamp), stamp)
+
+    def scan(self) -> Scan:
+        """Read which runs the parts hold; damaged parts are named, and set aside if the store is writable."""
+        return _retry_while_parts_change(self._scan)
+
+    def compact(self) -> int:
+        """Merge small parts where there are many; return by how many the number of parts fell.
+
+        A merged part is durable before the first of its inputs is removed: a crash may leave rows twice, but loses
+        none.
+        """
+        if not self._scanned:
+            self.scan()
+        before = len(self._rows)
+        while chosen := parts_to_merge(self._rows):
+            try:
+                self._merge(chosen)
+            except PartsChangedError:
+                self.scan()
+        return before - len(self._rows)
+
+    def table(self, order: NDArray[np.uint64]) -> Table:
+        """Return the rows of the runs in `order`, in that order; runs without a row are left out."""
+        blocks = _retry_while_parts_change(lambda: list(self._blocks(order)))
+        return concatenate(blocks, COLUMNS)
+
+    def read_runs(self, order: NDArray[np.uint64]) -> pd.DataFrame:
+        """Return the rows of the runs in `order` as a data frame, made from the parts.
+
+        Types never depend on the values: columns that may be null are Int64, boolean or string; a null float
+        reads as NaN.
+        """
+        return frame_of_runs(self.table(order))
+
+    def artifacts(self, order: NDArray[np.uint64]) -> list[RunArtifacts]:
+        """Return the artifacts of the runs in `order`, in that order; runs without any are left out."""
+        blocks = _retry_while_parts_change(lambda: list(self._blocks(order, _ARTIFACTS)))
+        return [found for block in blocks for found in artifacts_of(block)]
+
+    def write_runs(self, order: NDArray[np.uint64]) -> Path:
+        """Write runs.parquet block by block; the same rows in the same order give the same bytes."""
+        return _retry_while_parts_change(lambda: self._write_runs(order))
+
+    def runs_file_is_current(self, order: NDArray[np.uint64]) -> bool:
+        """Tell whether runs.parquet holds, bit for bit, the values that `write_runs` would write now."""
+        return _retry_while_parts_change(lambda: self._runs_file_is_current(order))
+
+    def write_table(self, name: str, frame: pd.DataFrame) -> Path:
+        """Write a derived table as <name>.parquet; its types are those of its declared columns."""
+        if name not in TABLES:
+            raise ValueError(f"no table is called {name!r}; there are {', '.join(TABLES)}")
+        self.directory.check_locked()
+        with AtomicFile(self.directory.path) as file:
+            write_frame(file.handle, name, frame)
+            return file.publish(f"{name}.parquet")
+
+    def identities(self) -> Iterator[PartRows]:
+        """Yield the identities in every readable part, for verification; unreadable parts are left out."""
+        for name in self._listing().parts:
+            with suppress(NotDataError, PartsChangedError):
+                yield identities_of(self._read(name, _IDENTITY), name)
+
+    def _listing(self) -> Listing:
+        return self._files.list() if self.writable else self._files.list_settled()
+
+    def _publish(self, table: Table, stamp: int) -> Path:
+        data = encode_part(table)
+        self.directory.check_locked()
+        path = self._files.publish(data, stamp)
+        self._rows[path.name] = table.num_rows
+        return path
+
+    def _read(self, name: str, columns: Sequence[Column]) -> Table:
+        """Read columns of a part; its bytes are read once, and decoded only if their checksum is right."""
+        if name in self._refused:
+            raise NotDataError(self._refused[name])
+        try:
+            return decode_part(self._files.read(name), columns, self._files.folder / name)
+        except NotDataError as error:
+            self._refused[name] = str(error)
+            raise
+
+    def _scan(self) -> Scan:
+        listing = self._listing()
+        parts, damaged = self._indexes(listing.parts)
+        self._rows = {listing.parts[number]: len(index.ids) for number, index in parts.items()}
+        self._scanned = True
+        found = winners(parts)
+        return Scan(
+            ids=found.ids,
+            failed=found.failed,
+            numerics=found.numerics,
+            rows=sum(self._rows.values()),
+            parts=len(self._rows),
+            damaged=tuple(damaged),
+            strays=tuple(listing.strays),
+        )
+
+    def _indexes(self, names: Sequence[str]) -> tuple[dict[int, PartIndex], list[Damaged]]:
+        """Read the index of each readable part, by its number in `names`; a writable store sets the others aside."""
+        parts: dict[int, PartIndex] = {}
+        damaged: list[Damaged] = []
+        for number, name in enumerate(names):
+            try:
+                parts[number] = index_of(self._read(name, _INDEX))
+            except NotDataError as error:
+                damaged.append(Damaged(name, str(error)))
+        if self.writable and damaged:
+            self.directory.check_locked()
+            for part in damaged:
+                self._files.set_aside(part)
+        return parts, damaged
+
+    def _blocks(self, order: NDArray[np.uint64], columns: Sequence[Column] = COLUMNS) -> Iterator[Table]:
+        """Yield the rows in this order, BLOCK at a time; a part is read once for each block that has a row of it."""
+        names = self._listing().parts
+        found = winners(self._indexes(names)[0])
+        places = find(found.ids, np.asarray(order, dtype=np.uint64))
+        places = places[places >= 0]
+        for start in range(0, places.size, BLOCK):
+            chosen = places[start : start + BLOCK]
+            part, row = found.part[chosen], found.row[chosen]
+            pieces = []
+            for number in np.unique(part):
+                try:
+                    whole = self._read(names[number], columns)
+                except NotDataError as error:
+                    raise PartsChangedError(names[number]) from error
+                pieces.append(whole.take(row[part == number]))
+            grouped = np.argsort(part, kind="stable")
+            yield gather(pieces, np.argsort(grouped))
+
+    def _merge(self, names: Sequence[str]) -> None:
+        try:
+            table = concatenate([self._read(name, PART_COLUMNS) for name in names], PART_COLUMNS)
+        except NotDataError as error:
+            raise PartsChangedError(str(error)) from error
+        keep = np.sort(winners({0: index_of(table)}).row)
+        path = self._publish(table.take(keep), self._files.next_stamp())
+        try:
+            self._files.read(path.name)
+        except NotDataError as error:
+            raise StoreError(f"{path}: the disk returns other bytes than were written: check it") from error
+        self.directory.check_locked()
+        self._files.remove(names)
+        for name in names:
+            del self._rows[name]
+
+    def _write_runs(self, order: NDArray[np.uint64]) -> Path:
+        self.directory.check_locked()
+        with AtomicFile(self.directory.path) as file:
+            with runs_writer(file.handle) as writer:
+                for block in self._blocks(order):
+                    writer.write_table(block)
+            return file.publish(self.directory.runs_file.name)
+
+    def _runs_file_is_current(self, order: NDArray[np.uint64]) -> bool:
+        try:
+            with self.directory.runs_file.open("rb") as handle:
+                return holds(handle, self._blocks(order))
+        except OSError:
+            return False
+
+
+def _retry_while_parts_change(read: Callable[[], _Result]) -> _Result:
+    """Read, and start over if another process changes the parts meanwhile."""
+    for _ in range(_ATTEMPTS):
+        with suppress(PartsChangedError):
+            return read()
+    raise StoreError("the parts change faster than they can be read: try again")

@@ -1,0 +1,74 @@
+"""Tables as text: which there are, and what stands in them."""
+
+from __future__ import annotations
+
+import io
+
+import pandas as pd
+from rich.console import Console
+from support.rows import make_runs
+
+from kising.blocks import BLOCKS
+from kising.report.console import MOST_ROWS, show
+from kising.report.summary import scaling, summarise
+
+
+def shown(rows: list[dict]) -> list[list[str]]:
+    """The lines of the tables, as words; titles and rules are left out."""
+    runs = make_runs(rows)
+    text = io.StringIO()
+    show(Console(file=text, width=250), summarise(runs), scaling(runs))
+    return [line.split() for line in text.getvalue().splitlines() if line.startswith(" ") and "─" not in line]
+
+
+def learned(**changes: object) -> list[dict]:
+    return [
+        {"point_id": f"{t}", "data.length": t, "realization": r, "baseline_rmse": 0.5}
+        | {f"rmse_{x}": (1 + r) * t**-0.5 for x in BLOCKS}
+        | {"hidden_overlap": 0.9}
+        | changes
+        for t in (100, 10_000)
+        for r in range(2)
+    ]
+
+
+def test_learning_has_convergence_errors_and_slopes() -> None:
+    lines = [line for line in shown(learned()) if line]
+    assert lines[0] == ["length", "runs", "failed", "diverged", *BLOCKS]
+    assert lines[1] == ["100", "2", "0", "0", *["1.00", "(0.34-1.00)"] * len(BLOCKS)]
+    assert lines[3] == ["length", *BLOCKS, "all", "zero"]
+    # 0.1 and 0.2: mean 0.15, standard error 0.1/√2/√2.
+    assert lines[4] == ["100", *["0.150", "±", "0.050"] * len(BLOCKS), "0.500"]
+    assert [line[:2] for line in lines[7:]] == [[x, "-0.500"] for x in BLOCKS]
+
+
+def test_inference_has_its_averages_and_only_those_that_are_known() -> None:
+    rows = [
+        {"point_id": f"{c}", "task": "infer", "model.connectivity": c, "hidden_overlap": 0.25, "rmse_pair": None}
+        | dict.fromkeys(f"converged_{x}" for x in BLOCKS)
+        for c in (0.1, 1.0)
+    ]  # fmt: skip
+    lines = [line for line in shown(rows) if line]
+    assert lines[0] == ["connectivity", "runs", "failed", "hidden", "overlap"]
+    assert lines[1:] == [["0.1", "1", "0", "0.250"], ["1", "1", "0", "0.250"]]
+
+
+def test_runs_that_all_failed_are_counted() -> None:
+    nothing = dict.fromkeys(
+        (*(f"{what}_{x}" for what in ("rmse", "converged") for x in BLOCKS), "baseline_rmse")
+    )
+    lines = [
+        line for line in shown(learned(status="failed", outcome=None, hidden_overlap=None, **nothing)) if line
+    ]
+    assert lines[:3] == [
+        ["length", "runs", "failed", "diverged"],
+        ["100", "2", "2", "0"],
+        ["10000", "2", "2", "0"],
+    ]
+
+
+def test_long_tables_are_cut() -> None:
+    runs = make_runs([{"point_id": str(k), "data.length": k} for k in range(MOST_ROWS + 5)])
+    text = io.StringIO()
+    show(Console(file=text, width=250), summarise(runs), pd.DataFrame())
+    assert "... and 5 more points: summary.parquet has them all." in text.getvalue()
