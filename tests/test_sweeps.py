@@ -46,7 +46,7 @@ def test_a_file_loads_and_plans_under_its_own_name(path: Path) -> None:
 def test_a_file_states_how_it_learns(path: Path) -> None:
     """Its points must not move when a default does."""
     document = yaml.safe_load(path.read_text())
-    axes = document["axes"] if "axes" in document else []
+    axes = document.get("axes", [])
     stated = {f"learner.{key}" for key in document.get("learner", {})}
     stated |= {key for axis in (axes if isinstance(axes, list) else [axes]) for key in axis}
     for point in Plan.of(read_spec(path)).points:
