@@ -1,0 +1,53 @@
+"""The documentation and the code name things that exist: sections, files and links."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MATHS = ROOT / "docs" / "maths.md"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+# (maths.md, "One section" and "Another") or (docs/maths.md, "A section", for what ...)
+CITATION = re.compile(r'maths\.md((?:,?\s+(?:and\s+)?"[^"]+")+)')
+
+
+def headings(page: Path) -> list[str]:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"^#+ (.+?)\s*$", text, re.MULTILINE)
+
+
+def citations() -> list[tuple[str, str]]:
+    found = []
+    for path in sorted((ROOT / "kising").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                titles = re.findall(r'"([^"]+)"', "".join(CITATION.findall(node.value)))
+                found += [(str(path.relative_to(ROOT)), " ".join(title.split())) for title in titles]
+    return found
+
+
+def test_docstrings_cite_sections_that_exist() -> None:
+    cited = citations()
+    assert len({path for path, _ in cited}) >= 10
+    missing = [(path, title) for path, title in cited if title not in headings(MATHS)]
+    assert not missing, f"docs/maths.md has no such section: {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_paths_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (page.parent / name).resolve() if name else page
+        assert linked.exists(), target
+        if anchor:
+            slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in headings(linked)}
+            assert anchor in slugs, target
+    for named in re.findall(r"\b(?:kising|tests|sweeps|docs)/[\w/]+\.(?:py|md|yaml|json|png)\b", text):
+        assert (ROOT / named).exists(), named
