@@ -1,4 +1,4 @@
-"""The documentation and the code name things that exist: sections, files and links."""
+"""The documentation names sections, files and links that exist, and its examples run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import ast
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from kising import draw_couplings, simulate
+from kising.sweep.plan import Plan
+from kising.sweep.spec import read_spec
 
 ROOT = Path(__file__).parents[1]
 MATHS = ROOT / "docs" / "maths.md"
@@ -51,3 +56,22 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
             assert anchor in slugs, target
     for named in re.findall(r"\b(?:kising|tests|sweeps|docs)/[\w/]+\.(?:py|md|yaml|json|png)\b", text):
         assert (ROOT / named).exists(), named
+
+
+def test_the_readme_is_short_and_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    np.save("recording.npy", simulate(draw_couplings(12, 4, seed=1), 2000, seed=2).visible)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert names["z"].shape == (12, 12)
+
+
+def test_the_sweep_file_of_the_documentation_plans(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "sweeps.md").read_text(), re.DOTALL)
+    file = tmp_path / "documented.yaml"
+    file.write_text(text)
+    assert Plan.of(read_spec(file)).n_runs == 7 * 2 * 20
+    assert Plan.of(read_spec(file, preset="quick")).n_runs == 2 * 3
