@@ -1,7 +1,7 @@
 """The E-step with gradient in NumPy, as one would write it with care: what the kernels are measured against.
 
 The iterations take chunks of a thousand slices in whole-array operations, in the published form of the
-equations (docs/maths.md), with the kernels' starts, damping and stopping rule, and settled slices leave the arrays
+equations (maths.md), with the kernels' starts, damping and stopping rule, and settled slices leave the arrays
 at every iteration. `exact` is the plain enumeration of a slice's hidden states in matrix products, a slice at a
 time.
 """

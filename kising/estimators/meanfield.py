@@ -1,4 +1,4 @@
-"""Naive mean field: τ and σ independent, first order in the couplings (docs/maths.md, "TAP and naive mean field").
+"""Naive mean field: τ and σ independent, first order in the couplings (maths.md, "TAP and naive mean field").
 
 m_i = tanh[ θ_i + Σ_b K_ib μ_b ]     μ_a = tanh[ g_a - Σ_i K_ia m_i ]     ⟨τ_i σ_b⟩ = m_i μ_b
 """

@@ -1,4 +1,4 @@
-"""How good a reconstruction is (docs/maths.md, "Scores"), and the matching of hidden units that makes the question
+"""How good a reconstruction is (maths.md, "Scores"), and the matching of hidden units that makes the question
 fair.
 
 The likelihood does not change when hidden units are permuted, or when one is flipped (K_·a, L_a· → -K_·a,

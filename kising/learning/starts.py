@@ -1,4 +1,4 @@
-"""Where learning starts (docs/maths.md, "Initial couplings").
+"""Where learning starts (maths.md, "Initial couplings").
 
 `signs`    the paper's: the sign of the true coupling times a random magnitude; a true zero starts at zero.
            It tells the learner part of the truth, and resolves the symmetries of hidden units.
