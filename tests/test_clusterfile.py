@@ -113,7 +113,7 @@ def test_workers_come_from_none_and_are_spot() -> None:
 def test_the_ray_of_the_hosts_is_one_that_kising_takes() -> None:
     (pin,) = re.findall(r"ray\[default\]==([\d.]+)", TEXT)
     project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
-    (least,) = re.findall(r'"ray>=([\d.]+)', project)
+    (least,) = re.findall(r'"ray>=([\d.]+)"', project)
     assert tuple(map(int, pin.split("."))) >= tuple(map(int, least.split(".")))
 
 
