@@ -1,4 +1,4 @@
-"""cluster.yaml, by Ray's own schema, its own preparation and its own command line; and safe by what it says."""
+"""cluster.yaml and the scripts of docs/clusters.md: Ray takes them, and they are safe."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def test_the_ray_of_the_hosts_is_one_that_kising_takes() -> None:
     assert tuple(map(int, pin.split("."))) >= tuple(map(int, least.split(".")))
 
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "clusters.md").read_text()
 
 
-def test_the_batch_script_of_the_readme_is_one_that_bash_and_ray_take() -> None:
-    (script,) = re.findall(r"```bash\n(#!/bin/bash\n.*?)```", README, re.DOTALL)
+def test_the_documented_batch_script_is_one_that_bash_and_ray_take() -> None:
+    (script,) = re.findall(r"```bash\n(#!/bin/bash\n.*?)```", PAGE, re.DOTALL)
     subprocess.run(["bash", "-n", "-c", script], check=True)
     for name, value in QUICK.items():
         assert f"{name}={value}" in script
@@ -131,8 +131,8 @@ def test_the_batch_script_of_the_readme_is_one_that_bash_and_ray_take() -> None:
     start.make_context("start", words[4:])  # what is not for itself it hands on to `ray start`
 
 
-def test_the_manifest_of_the_readme_says_what_cluster_yaml_says() -> None:
-    (text,) = re.findall(r"```yaml\n(apiVersion: ray.io.*?)```", README, re.DOTALL)
+def test_the_documented_manifest_says_what_cluster_yaml_says() -> None:
+    (text,) = re.findall(r"```yaml\n(apiVersion: ray.io.*?)```", PAGE, re.DOTALL)
     cluster = yaml.safe_load(text)["spec"]["rayClusterSpec"]
     assert cluster["authOptions"] == {"mode": "token"}
     assert f"ray[default]=={cluster['rayVersion']}" in TEXT

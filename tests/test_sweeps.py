@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from support.browsers import BROWSER, look
 
 from kising import run_sweep
@@ -39,6 +40,19 @@ def test_a_file_loads_and_plans_under_its_own_name(path: Path) -> None:
     assert spec.name == path.stem
     assert Plan.of(spec).n_runs > 0
     assert path.read_text().startswith("# ")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_states_how_it_learns(path: Path) -> None:
+    """Its points must not move when a default does."""
+    document = yaml.safe_load(path.read_text())
+    axes = document.get("axes", [])
+    stated = {f"learner.{key}" for key in document.get("learner", {})}
+    stated |= {key for axis in (axes if isinstance(axes, list) else [axes]) for key in axis}
+    for point in Plan.of(read_spec(path)).points:
+        values = point.values()
+        decisive = ("learner.estimator", "learner.correlations", "learner.start")
+        assert {key for key in decisive if values[key] is not None} <= stated
 
 
 @pytest.mark.parametrize("path", REPRODUCED, ids=lambda path: path.stem)
