@@ -416,6 +416,11 @@ class Leaf(NamedTuple):
         """What values it takes."""
         return self.option.kind
 
+    @property
+    def nullable(self) -> bool:
+        """Whether its column can be null: where it has no effect, or in rows from before it existed."""
+        return bool(self.option.applies or self.option.task or self.option.since > 1)
+
     def in_id(self, value: object) -> bool:
         """Whether a value is part of an id. Of an option that was added later, its old meaning is not."""
         implied = self.default if self.option.implied is None else self.option.implied

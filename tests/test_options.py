@@ -48,7 +48,8 @@ def test_columns_are_the_options_with_their_types() -> None:
     for column in PARAMETERS[2:]:
         leaf = LEAVES[column.name]
         assert column.kind == leaf.kind.column
-        assert column.nullable == bool(leaf.option.applies or leaf.option.task or leaf.option.since > 1)
+        assert column.nullable == leaf.nullable
+        assert column.meaning == leaf.option.help
 
 
 def test_defaults_agree_between_functions_commands_and_files() -> None:

@@ -11,49 +11,27 @@ readable (the columns they lack are null), parts of a newer one are refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, cast
 
 from kising.blocks import BLOCKS
 from kising.learning.trace_columns import TRACE
-from kising.sweep.store.column_types import Column, Summary, runs_of
+from kising.options import LEAVES, Header, Leaf, leaves_of
+from kising.sweep.store.column_types import Column, Kind, Summary, runs_of
 
 SCHEMA_VERSION: Final = 6
 
 Row = Mapping[str, object]
 
+
+def _parameter(leaf: Leaf) -> Column:
+    return Column(leaf.key, cast(Kind, leaf.kind.column), leaf.nullable, leaf.option.help)
+
+
 PARAMETERS: Final = (
-    Column("task", "string", False),
-    Column("seed", "int", False),
-    Column("model.visible", "int", False),
-    Column("model.hidden", "int", False),
-    Column("model.bonds", "string", False),
-    Column("model.strength", "float", False),
-    Column("model.connectivity", "float", False),
-    Column("data.length", "int", False),
-    Column("learner.estimator", "string", False),
-    # Null where the value has no effect on the point: see kising.sweep.plan.
-    Column("learner.correlations", "string"),
-    Column("learner.start", "string"),
-    Column("learner.starts", "int"),
-    Column("learner.step", "string"),
-    Column("learner.rate", "float"),
-    Column("learner.momentum", "float"),
-    Column("learner.tolerance", "float"),
-    Column("learner.hold", "int"),
-    Column("learner.max_iterations", "int"),
-    Column("learner.noise", "float"),
-    Column("learner.prior", "string"),
-    Column("learner.l1", "float"),
-    Column("learner.decimate", "string"),
-    Column("learner.estep.tolerance", "float"),
-    Column("learner.estep.damping", "string"),
-    Column("learner.estep.max_iterations", "int"),
-    Column("learner.estep.precision", "string"),
-    Column("score.exact", "bool"),
-    Column("score.pruned", "bool"),
-    Column("score.errors", "bool"),
+    *(_parameter(leaf) for leaf in leaves_of(Header) if leaf.key in ("task", "seed")),
+    *(_parameter(leaf) for leaf in LEAVES.values()),
 )
-"""What defines a point: the keys of `Point.values()`."""
+"""What defines a point: the keys of `Point.values()`. Null where the value has no effect on the point."""
 
 STATUSES: Final = ("done", "failed")
 OUTCOMES: Final = ("converged", "stalled", "diverged")
