@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kising.estimators.inference import EStep
 
 from kising import draw_couplings, gradient, simulate
 from kising.bench import peers
 from kising.bench.measure import interleave
 from kising.bench.sampling import Swept, exponent, race
-from kising.estimators.inference import EStep
 
 
 @pytest.mark.parametrize("estimator", ["bp", "exact", "tap", "mean-field"])

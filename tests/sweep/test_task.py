@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kising.estimators.inference import AUTO_EXACT_HIDDEN, CORRELATIONS, ESTIMATORS, PRECISIONS
 
 from kising import bond_scales, draw_couplings, fit, infer, simulate
 from kising import options as sections
 from kising.estimators.exact.enumeration import MAX_HIDDEN
-from kising.estimators.inference import AUTO_EXACT_HIDDEN, CORRELATIONS, ESTIMATORS, PRECISIONS
 from kising.learning.checkpoint import load
 from kising.learning.errors import MOST_COUPLINGS
 from kising.learning.scores import BlockShares, align, pruned, rmse
