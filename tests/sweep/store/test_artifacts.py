@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from kising.learning.em import TRACE_COLUMNS as TRACE_OF_LEARNING
 from support.bits import assert_same_bits
 
 from kising import draw_couplings, run_sweep, simulate
 from kising.learning.fit import fit
+from kising.learning.trace_columns import TRACE_COLUMNS as TRACE_OF_LEARNING
 from kising.model import bond_scales
 from kising.sweep.plan import Plan
 from kising.sweep.spec import parse_spec
