@@ -7,16 +7,22 @@ from kising import draw_couplings, gradient, simulate
 from kising.bench import peers
 from kising.bench.measure import interleave
 from kising.bench.sampling import Swept, exponent, race
-from kising.estimators.inference import EStep
+from kising.estimators.estep import EStep
+from kising.options import EStep as EStepOptions
+from kising.options import Learner
+
+
+def precise(estimator: str, *, hidden: int) -> EStep:
+    learner = Learner(estimator=estimator, correlations="closed", estep=EStepOptions(tolerance=1e-24))
+    return EStep.of(learner, hidden)
 
 
 @pytest.mark.parametrize("estimator", ["bp", "exact", "tap", "mean-field"])
 def test_peers_do_the_same_maths(estimator: str) -> None:
     couplings = draw_couplings(10, 3, strength=0.5, seed=1)
     visible = simulate(couplings, 1500, seed=2).visible
-    how = {"estimator": estimator, "tolerance": 1e-24}
-    ours = gradient(couplings, visible, **how)
-    theirs = peers.gradient(couplings, visible, EStep(**how))
+    ours = gradient(couplings, visible, estimator=estimator, correlations="closed", tolerance=1e-24)
+    theirs = peers.gradient(couplings, visible, precise(estimator, hidden=3))
     for name in "JKL":
         np.testing.assert_allclose(getattr(theirs, name), getattr(ours, name), atol=1e-9)
 
@@ -25,7 +31,7 @@ def test_peers_do_the_same_maths(estimator: str) -> None:
 def test_peers_compute_the_likelihood_too(estimator: str) -> None:
     couplings = draw_couplings(6, 2, strength=0.5, seed=1)
     visible = simulate(couplings, 50, seed=2).visible
-    estep = EStep(estimator=estimator, tolerance=1e-24)
+    estep = precise(estimator, hidden=2)
     (block,) = peers._chunks(couplings, visible)
     log_z = peers.moments(couplings, block, estep)[3]
     value = np.sum(block.after * block.theta, axis=1) + log_z - np.logaddexp(block.b, -block.b).sum(axis=1)

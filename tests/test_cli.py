@@ -89,7 +89,7 @@ def test_plan_counts_what_is_done_and_starts_nothing(sweep) -> None:
 
 
 def test_plan_calibrates_this_machine(sweep) -> None:
-    assert "never measured on this machine: learn exact signs scaled" in kising("plan", sweep).output
+    assert "never measured on this machine: learn exact random scaled" in kising("plan", sweep).output
     assert "never measured" not in kising("plan", sweep, "--calibrate").output
     assert "never measured" not in kising("plan", sweep).output
 

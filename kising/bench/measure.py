@@ -14,11 +14,13 @@ from functools import partial
 import numpy as np
 
 from kising.bench import peers
-from kising.estimators.inference import EStep, checked_gradient
-from kising.learning.em import Learning, advance, begin, move, pose
+from kising.estimators.estep import EStep
+from kising.estimators.gradient import checked_gradient
 from kising.learning.fit import fit
-from kising.learning.starts import from_signs
+from kising.learning.session import Session
 from kising.model import Couplings, Spins, bond_scales, draw_couplings, simulate
+from kising.options import EStep as EStepOptions
+from kising.options import Learner
 
 # In place of bonds that are zero, for the dense network: what learning makes of them.
 FAINT = 1e-3
@@ -85,22 +87,22 @@ def timings(*, rounds: int) -> Iterator[Timing]:
 def _compare(
     work: Workload, networks: dict[str, Couplings], visible: Spins, estimator: str, rounds: int
 ) -> Iterator[Timing]:
-    plain = EStep(estimator=estimator)
+    plain = _estep(work.hidden, estimator)
     n_peer = EXACT_PEER_SLICES if estimator == "exact" else work.peer_slices
     esteps, n_slices = [plain], work.slices // 4
     if estimator == "bp":
-        esteps, n_slices = [plain, EStep(estimator=estimator, precision="float32")], work.slices
+        esteps, n_slices = [plain, _estep(work.hidden, estimator, "float32")], work.slices
     else:
         networks = {"dense": networks["dense"]}
     visible = visible[: n_slices + 2]
-    kernels = {(bonds, estep): x for bonds, x in networks.items() for estep in esteps}
+    kernels = [(bonds, estep, x) for bonds, x in networks.items() for estep in esteps]
     contenders: list[Callable[[], object]] = [
-        partial(checked_gradient, x, visible, estep, threads=1) for (_, estep), x in kernels.items()
+        partial(checked_gradient, x, visible, estep, threads=1) for _, estep, x in kernels
     ]
     contenders.append(partial(peers.gradient, networks["dense"], visible[: n_peer + 2], plain))
     *ours, theirs = interleave(contenders, rounds, clock=time.thread_time)
     reference = theirs / n_peer
-    for ((bonds, estep), x), best in zip(kernels.items(), ours, strict=True):
+    for (bonds, estep, x), best in zip(kernels, ours, strict=True):
         seconds = best / n_slices
         iterations = 2.0**work.hidden
         if estimator != "exact":
@@ -108,13 +110,18 @@ def _compare(
         yield Timing(
             workload=work.name,
             estimator=estimator,
-            precision=estep.precision,
+            precision=estep.options.estep.precision,
             bonds=bonds,
             microseconds=1e6 * seconds,
             numpy_microseconds=1e6 * reference,
             ratio=reference / seconds,
             nanoseconds=1e9 * seconds / (iterations * int(np.count_nonzero(x.K))),
         )
+
+
+def _estep(hidden: int, estimator: str = "bp", precision: str = "float64") -> EStep:
+    learner = Learner(estimator=estimator, correlations="closed", estep=EStepOptions(precision=precision))
+    return EStep.of(learner, hidden)
 
 
 def interleave(
@@ -136,7 +143,8 @@ def thread_scaling(*, rounds: int) -> float:
     work = WORKLOADS[1]
     couplings = draw_couplings(work.visible, work.hidden, connectivity=work.connectivity, seed=1)
     visible = simulate(couplings, 65538, seed=2).visible
-    contenders = [partial(checked_gradient, couplings, visible, EStep(), threads=n) for n in (1, 2)]
+    estep = _estep(work.hidden)
+    contenders = [partial(checked_gradient, couplings, visible, estep, threads=n) for n in (1, 2)]
     one, two = interleave(contenders, rounds, clock=time.perf_counter)
     return one / two
 
@@ -148,7 +156,7 @@ def first_call() -> float:
     code = (
         "import time; from kising import draw_couplings, simulate, gradient; "
         "c = draw_couplings(20, 4, seed=1); v = simulate(c, 300, seed=2).visible; "
-        "t = time.perf_counter(); gradient(c, v); print(time.perf_counter() - t)"
+        "t = time.perf_counter(); gradient(c, v, estimator='bp'); print(time.perf_counter() - t)"
     )
     command = [sys.executable, "-c", code]
     # The first of the two makes sure that the kernels are on disk.
@@ -173,7 +181,7 @@ def learning_time(*, visible: int, hidden: int, connectivity: float, length: int
     truth = draw_couplings(visible, hidden, connectivity=connectivity, strength=0.5, seed=1)
     recording = simulate(truth, length, seed=2).visible
     start = time.perf_counter()
-    found = fit(recording, hidden, start="signs", truth=truth, correlations="closed", seed=3)
+    found = fit(recording, hidden, estimator="bp", start="signs", truth=truth, correlations="closed", seed=3)
     seconds = time.perf_counter() - start
     return Learned(
         visible=visible,
@@ -190,17 +198,16 @@ def loop_share(*, length: int, iterations: int) -> float:
     truth = draw_couplings(80, 8, connectivity=0.1, seed=1)
     scales = bond_scales(80, 8, strength=1.0, connectivity=0.1)
     recording = simulate(truth, length, seed=2).visible
-    problem = pose(recording, scales, truth, aligned=False)
-    learning = Learning(estep=EStep())
-    state = begin(from_signs(truth, scales, seed=3))
+    learner = Learner(estimator="bp", correlations="closed", start="signs")
+    session = Session.of(recording, 8, learner, seed=3, scales=scales, truth=truth)
     # The first compiles, and fills the history that later ones work with.
-    state = advance(state, problem, learning)
+    state = session.advance(session.begin())
     moves = estep = 0.0
     for _ in range(iterations):
         start = time.thread_time()
-        gradient = checked_gradient(state.couplings, recording, learning.estep, threads=1)
+        observed = session.step.observe(state, threads=1)
         middle = time.thread_time()
-        state = move(state, gradient, problem, learning)
+        state = session.conclude(*observed)
         moves += time.thread_time() - middle
         estep += middle - start
     return moves / estep

@@ -11,8 +11,8 @@ from itertools import product
 
 import numpy as np
 
-from kising.estimators.chunks import Block, fields
-from kising.estimators.inference import EStep
+from kising.estimators.chunks import Chunk, fields
+from kising.estimators.estep import ADAPTIVE, EStep
 from kising.model import Array, Couplings, Spins
 
 CHUNK = 1000
@@ -30,9 +30,9 @@ def gradient(couplings: Couplings, visible: Spins, estep: EStep) -> Couplings:
     return Couplings(*(x / n_slices for x in total))
 
 
-def moments(couplings: Couplings, block: Block, estep: EStep) -> tuple[Array, Array, Array, Array]:
+def moments(couplings: Couplings, block: Chunk, estep: EStep) -> tuple[Array, Array, Array, Array]:
     """m, μ, ⟨τσ⟩ and log Z of every slice of a block."""
-    match estep.estimator:
+    match estep.estimator.name:
         case "bp":
             return _bp(couplings.K, block, estep)
         case "exact":
@@ -41,21 +41,21 @@ def moments(couplings: Couplings, block: Block, estep: EStep) -> tuple[Array, Ar
             return _expansion(couplings.K, block, estep)
 
 
-def _chunks(couplings: Couplings, visible: Spins) -> Iterator[Block]:
+def _chunks(couplings: Couplings, visible: Spins) -> Iterator[Chunk]:
     n_slices = len(visible) - 2
     for start in range(0, n_slices, CHUNK):
         yield fields(couplings, visible, slice(start, min(start + CHUNK, n_slices)))
 
 
 def _keep(iteration: int, estep: EStep) -> float:
-    if estep.damping is not None:
+    if estep.damping != ADAPTIVE:
         return estep.damping
     if 16 * iteration < estep.max_iterations:
         return 0.0
     return 0.5 if 2 * iteration < estep.max_iterations else 0.8
 
 
-def _bp(K: Array, block: Block, estep: EStep) -> tuple[Array, Array, Array, Array]:
+def _bp(K: Array, block: Chunk, estep: EStep) -> tuple[Array, Array, Array, Array]:
     t = np.tanh(K)
     theta, g = block.theta, block.g
     settled = np.repeat(np.tanh(theta)[:, :, None], K.shape[1], axis=2)
@@ -105,7 +105,7 @@ def _bp_moments(t: Array, K: Array, theta: Array, g: Array, m: Array) -> tuple[A
     return M, MU, pair, log_z + edges.sum(axis=(1, 2)) - np.log(np.cosh(K)).sum()
 
 
-def _exact(K: Array, block: Block) -> tuple[Array, Array, Array, Array]:
+def _exact(K: Array, block: Chunk) -> tuple[Array, Array, Array, Array]:
     states = np.array(list(product((-1.0, 1.0), repeat=K.shape[1])))
     drive = states @ K.T
     rows = []
@@ -122,9 +122,9 @@ def _exact(K: Array, block: Block) -> tuple[Array, Array, Array, Array]:
     return m, mu, pair, log_z
 
 
-def _expansion(K: Array, block: Block, estep: EStep) -> tuple[Array, Array, Array, Array]:
+def _expansion(K: Array, block: Chunk, estep: EStep) -> tuple[Array, Array, Array, Array]:
     """TAP, or naive mean field where the squares of couplings are left out."""
-    second = K if estep.estimator == "tap" else np.zeros_like(K)
+    second = K if estep.estimator.name == "tap" else np.zeros_like(K)
     theta, g = block.theta, block.g
     m_all, mu_all = np.tanh(theta), np.zeros_like(g)
     running, m, mu = np.arange(len(theta)), m_all.copy(), mu_all.copy()

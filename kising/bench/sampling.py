@@ -9,7 +9,7 @@ import numpy as np
 
 from kising.bench.measure import interleave
 from kising.estimators.gibbs.chains import first_chains
-from kising.estimators.inference import sampled_gradient
+from kising.estimators.gradient import sampled_gradient
 from kising.kernels.counter import key_of
 from kising.learning.fit import fit
 from kising.model import bond_scales, draw_couplings, simulate

@@ -385,6 +385,6 @@ def test_nothing_on_disk_can_run_code() -> None:
                 unpickled.add(str(file.relative_to(package)))
             if called in {"np.load", "numpy.load"}:
                 loads.append({keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords})
-    assert unpickled == {"sweep/worker.py"}
+    assert unpickled == {"sweep/execute/worker.py"}
     assert loads
     assert all(options.get("allow_pickle") == "False" for options in loads)

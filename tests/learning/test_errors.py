@@ -8,6 +8,7 @@ import pytest
 from kising import Couplings, bond_scales, draw_couplings, fit, gradient, simulate
 from kising.learning import errors as module
 from kising.learning.errors import information, standard_errors
+from kising.learning.layout import slopes
 
 
 def flat(couplings: Couplings) -> np.ndarray:
@@ -27,7 +28,7 @@ def curvature(couplings: Couplings, visible: np.ndarray) -> np.ndarray:
         up, down = (
             gradient(shaped(here + sign * step, couplings), visible, estimator="exact") for sign in (1, -1)
         )
-        columns.append((flat((down.J, down.K, down.L)) - flat((up.J, up.K, up.L))) / (2 * h))
+        columns.append((flat(slopes(down)) - flat(slopes(up))) / (2 * h))
     return np.array(columns)
 
 
@@ -58,10 +59,10 @@ def test_few_samples_have_no_bias() -> None:
     np.testing.assert_allclose(found, exact, rtol=0.06)
 
 
-def test_blocks_are_no_matter(small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_do_not_matter(small, monkeypatch: pytest.MonkeyPatch) -> None:
     couplings, visible = small
     whole = information(couplings, visible, seed=3)
-    monkeypatch.setattr(module, "LEAST_BLOCK_NUMBERS", 20_000)
+    monkeypatch.setattr(module, "LEAST_CHUNK_NUMBERS", 20_000)
     parts = information(couplings, visible, seed=3)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
@@ -87,7 +88,9 @@ def test_what_the_data_do_not_tell_has_no_finite_error_and_the_rest_has() -> Non
 
 def test_a_network_that_is_too_large_is_refused_before_learning() -> None:
     visible = simulate(draw_couplings(99, 2, seed=1), 50, seed=2).visible
-    with pytest.raises(ValueError, match="99 visible and 2 hidden spins has 10197 couplings"):
+    with pytest.raises(
+        ValueError, match="a network of 99 visible and 2 hidden spins has 10197; allowed: up to 10000"
+    ):
         fit(visible, 2, seed=1, errors=True)
 
 

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 import pytest
-from support.resuming import assert_continues
 
-from kising import Couplings, bond_scales, draw_couplings, fit, gradient, simulate
-from kising.errors import CheckpointError
-from kising.estimators.inference import EStep
-from kising.learning.checkpoint import load, save
-from kising.learning.em import Learning, begin, pose
-from kising.learning.scores import nominal_scales
-from kising.learning.starts import from_signs
+from kising import bond_scales, draw_couplings, fit, gradient, simulate
+from kising.errors import InputError
+from kising.learning.layout import slopes as blocks_of
+from kising.learning.scores import scales_of
+from kising.learning.session import Session
+from kising.options import Learner
 
 
 def problem(seed: int, *, visible: int = 8, hidden: int = 2, length: int = 4000, strength: float = 1.0):
@@ -29,7 +29,7 @@ def test_converged_fit_is_a_maximum_of_the_likelihood(step: str) -> None:
     assert result.outcome == "converged"
     assert result.converged == {"J": True, "K": True, "L": True}
     slopes = gradient(result.couplings, visible, estimator="exact")
-    assert max(np.abs(x).max() for x in (slopes.J, slopes.K, slopes.L)) < 2e-4
+    assert max(np.abs(x).max() for x in blocks_of(slopes)) < 2e-4
     assert result.trace.log_likelihood.iloc[-1] > gradient(truth, visible, estimator="exact").log_likelihood
 
 
@@ -44,7 +44,7 @@ def test_with_a_prior_the_posterior_is_at_its_maximum(more) -> None:
     slopes = gradient(result.couplings, visible, estimator=more["estimator"], correlations="corrected")
     pulled = [
         slope - x / (1.5 * sd) ** 2 / (len(visible) - 2)
-        for slope, x, sd in zip((slopes.J, slopes.K, slopes.L), result.couplings, scales, strict=True)
+        for slope, x, sd in zip(blocks_of(slopes), result.couplings, scales, strict=True)
     ]
     assert max(np.abs(x).max() for x in pulled) < 1e-5
     assert max(np.abs(slopes.J).max(), np.abs(slopes.K).max()) > 1e-4
@@ -96,12 +96,12 @@ def test_fit_without_truth_has_no_rmse() -> None:
         fit(visible, 2, start="signs", seed=3)
 
 
-def test_trace_has_a_row_an_iteration_and_ends_with_the_result() -> None:
+def test_trace_has_one_row_per_iteration_and_ends_with_the_result() -> None:
     truth, visible, scales = problem(1)
-    result = fit(visible, 2, start="signs", truth=truth, scales=scales, seed=3)
+    result = fit(visible, 2, estimator="bp", start="signs", truth=truth, scales=scales, seed=3)
     assert list(result.trace.iteration) == list(range(result.iterations))
     assert {x: result.trace[f"rmse_{x}"].iloc[-1] for x in "JKL"} == result.rmse
-    slopes = gradient(result.couplings, visible, correlations="corrected")
+    slopes = gradient(result.couplings, visible, estimator="bp", correlations="corrected")
     last = result.trace.iloc[-1]
     assert last.log_likelihood == slopes.log_likelihood
     assert last.bp_converged == slopes.converged
@@ -130,15 +130,19 @@ def test_verdict_does_not_depend_on_the_learning_rate() -> None:
 
 
 def test_blocks_are_judged_apart() -> None:
-    """Without hidden influence on the visible spins L cannot be known, and does not stop J from settling."""
+    """A block that has not settled does not keep the flags of the others from being set."""
     truth, visible, scales = problem(1, length=1500)
-    result = fit(
-        visible, 2, start="signs", truth=truth, scales=scales, seed=3, estimator="exact", max_iterations=9
-    )
-    assert result.outcome == "stalled"
-    assert result.converged["J"] in (True, False)
-    held = (result.trace[["step_J", "step_K", "step_L"]].tail(3) < 1e-4).all()
-    assert result.converged == {x: bool(held[f"step_{x}"]) for x in "JKL"}
+    found = {
+        n: fit(
+            visible, 2, start="signs", truth=truth, scales=scales, seed=3, estimator="exact", max_iterations=n
+        )
+        for n in range(6, 40)
+    }
+    for result in found.values():
+        last = result.trace[["step_J", "step_K", "step_L"]].tail(3) < 1e-4
+        assert result.converged == {x: bool(last[f"step_{x}"].all()) for x in "JKL"}
+    flags = [result.converged for result in found.values() if result.outcome == "stalled"]
+    assert {"J": True, "K": False, "L": False} in flags
 
 
 def test_a_reckless_rate_diverges_with_flags_and_without_an_exception() -> None:
@@ -146,6 +150,7 @@ def test_a_reckless_rate_diverges_with_flags_and_without_an_exception() -> None:
     result = fit(
         visible,
         2,
+        estimator="bp",
         start="signs",
         truth=truth,
         scales=scales,
@@ -170,36 +175,66 @@ def test_hopelessly_short_data_end_with_a_verdict(estimator: str, length: int) -
     assert all(np.isfinite(x).all() for x in result.couplings)
 
 
-@pytest.mark.parametrize("step", ["scaled", "gradient"])
-@pytest.mark.parametrize("stop", [1, 6, 11])
-def test_a_saved_state_continues_bit_for_bit(step: str, stop: int) -> None:
-    truth, visible, scales = problem(2, length=1000)
-    learning = Learning(
-        estep=EStep(correlations="corrected"), step=step, momentum=0.5, max_iterations=15, tolerance=1e-12,
-        patience=3,
-    )  # fmt: skip
-    posed = pose(visible, scales, truth, aligned=False)
-    assert_continues(begin(from_signs(truth, scales, seed=1)), posed, learning, stop=stop)
-
-
-def test_damaged_states_are_refused() -> None:
-    truth, _, scales = problem(2, length=100)
-    data = save(begin(from_signs(truth, scales, seed=1)))
-    for broken in (b"", data[:50], data[:-30], b"x" * 100):
-        with pytest.raises(CheckpointError, match="not a saved state"):
-            load(broken)
-
-
 def test_start_may_be_couplings_and_shapes_are_checked() -> None:
     truth, visible, _ = problem(2, length=200)
     result = fit(visible, 2, start=truth, seed=0, max_iterations=1)
-    assert all(np.array_equal(x, y) for x, y in zip(result.couplings, truth, strict=True))
-    with pytest.raises(ValueError, match=r"truth is a network of \(Nv, Nh\) = \(8, 2\)"):
+    assert result.couplings == truth
+    with pytest.raises(InputError, match=r"truth is a network of \(Nv, Nh\) = \(8, 2\)"):
         fit(visible, 3, truth=truth, seed=0)
-    with pytest.raises(ValueError, match="must be one of signs, random, or couplings"):
+    with pytest.raises(InputError, match=r"start is a network of \(Nv, Nh\) = \(8, 2\)"):
+        fit(visible, 3, start=truth, seed=0)
+    with pytest.raises(InputError, match="start='guess': 'guess' is not a start; allowed: signs, random"):
         fit(visible, 2, start="guess", seed=0)
+    with pytest.raises(InputError, match="hidden=0: must be at least 1"):
+        fit(visible, 0, seed=0)
+    with pytest.raises(
+        TypeError, match="fit\\(\\) got an unexpected keyword argument 'estimater'; did you mean"
+    ):
+        fit(visible, 2, seed=0, estimater="bp")
 
 
-def test_scales_default_to_nominal_without_a_truth() -> None:
-    assert nominal_scales(8, 2) == bond_scales(8, 2, strength=1.0, connectivity=1.0)
-    assert Couplings._fields == ("J", "K", "L")
+@pytest.mark.parametrize("known", [True, False])
+def test_scales_default_to_those_of_the_truth_or_of_a_dense_network(known: bool) -> None:
+    truth, visible, _ = problem(1, length=500, strength=0.4)
+    truth = truth if known else None
+    nominal = bond_scales(8, 2, strength=1.0, connectivity=1.0)
+    scales = nominal if truth is None else scales_of(truth)
+    how = {"estimator": "exact", "truth": truth, "seed": 3, "max_iterations": 12, "prior": 1.0}
+    default = fit(visible, 2, **how)
+    assert default == fit(visible, 2, scales=scales, **how)
+    assert default != fit(visible, 2, scales=bond_scales(8, 2, strength=0.7, connectivity=1.0), **how)
+
+
+def test_the_defaults_are_those_of_a_sweep_file() -> None:
+    _, visible, _ = problem(1, length=500)
+    explicit = fit(
+        visible, 2, seed=3, max_iterations=5, estimator="auto", start="random", correlations="corrected",
+        step="scaled", prior=None, l1=0, decimate=None, starts=1,
+    )  # fmt: skip
+    assert explicit == fit(visible, 2, seed=3, max_iterations=5)
+    assert explicit.estimator == "exact"
+
+
+def test_a_fit_goes_on_from_a_state() -> None:
+    truth, visible, scales = problem(1, length=1000)
+    how = {"estimator": "exact", "truth": truth, "scales": scales, "seed": 3}
+    whole, short = fit(visible, 2, **how), fit(visible, 2, max_iterations=7, **how)
+    with pytest.raises(InputError, match="state: it ended at its iteration limit"):
+        fit(visible, 2, state=short.state, **how)
+    with pytest.raises(InputError, match=r"state: it is that of a network of \(Nv, Nh\) = \(8, 2\)"):
+        fit(visible, 3, state=whole.state, seed=3)
+    assert fit(visible, 2, state=whole.state, **how) == whole
+    session = Session.of(visible, 2, Learner(estimator="exact"), seed=3, scales=scales, truth=truth)
+    *_, early = islice(session.states(session.begin()), 7)
+    assert early.outcome == "running"
+    assert fit(visible, 2, state=early, **how) == whole
+
+
+def test_fits_are_printed_on_one_screen_and_compared_by_what_they_hold() -> None:
+    _, visible, _ = problem(1, length=500)
+    one, same, other = (fit(visible, 2, seed=seed, max_iterations=5) for seed in (3, 3, 4))
+    assert one.trace.shape == (5, len(one.trace.columns))
+    assert one == same
+    assert one != other
+    assert "J=<8×8 float64>" in repr(one)
+    assert len(repr(one)) < 2000

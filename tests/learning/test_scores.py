@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kising import Couplings, bond_scales, draw_couplings
-from kising.learning.scores import BlockShares, align, baseline, nominal_scales, pruned, rmse, scales_of
+from kising.learning.scores import align, baseline, nominal_scales, pruned, rmse, scales_of
 
 
 def test_rmse_of_a_known_error() -> None:
@@ -35,11 +35,11 @@ def test_zero_estimate_scores_the_baseline(connectivity: float) -> None:
 def test_pruning_sets_the_weak_to_zero_and_the_others_to_their_mean() -> None:
     block = np.array([[0.1, -2.0, 1.0], [3.0, 0.0, -0.2]])
     learned = Couplings(block[:, :2], block, block.T)
-    result = pruned(learned, BlockShares(0.5, 0.5, 0.5))
+    result = pruned(learned, (0.5, 0.5, 0.5))
     np.testing.assert_array_equal(result.K, [[0, -2, 2], [2, 0, 0]])
     np.testing.assert_array_equal(result.L, [[0, 2], [-2, 0], [2, 0]])
     np.testing.assert_array_equal(result.J, [[0, -2], [3, 0]])
-    assert all((x == 0).all() for x in pruned(learned, BlockShares(0.01, 0.0, 0.01)))
+    assert all((x == 0).all() for x in pruned(learned, (0.01, 0.0, 0.01)))
 
 
 def test_scales_of_the_truth_are_those_of_its_bonds() -> None:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 
 from kising.learning.checkpoint import load, save
-from kising.learning.em import EMState, Learning, Problem, advance
+from kising.learning.session import Session
 
 
-def assert_continues(start: EMState, problem: Problem, learning: Learning, *, stop: int) -> None:
+def assert_continues(session: Session, *, stop: int) -> None:
     """Saved after `stop` iterations and read back, learning ends in the same bits."""
-    whole = state = start
-    while whole.outcome == "running":
-        whole = advance(whole, problem, learning)
-    for _ in range(stop):
-        state = advance(state, problem, learning)
-    state = load(save(state))
-    while state.outcome == "running":
-        state = advance(state, problem, learning)
-    assert state.outcome == whole.outcome
-    np.testing.assert_array_equal(state.trace, whole.trace)
-    for x, y in zip(state.couplings, whole.couplings, strict=True):
+    whole = session.run()
+    *_, state = islice(session.states(session.begin()), stop)
+    assert state.iteration == stop
+    read = load(save(state))
+    assert read == state
+    resumed = session.run(read)
+    assert resumed.outcome == whole.outcome
+    np.testing.assert_array_equal(resumed.trace, whole.trace)
+    for x, y in zip(resumed.couplings, whole.couplings, strict=True):
         np.testing.assert_array_equal(x, y)

@@ -3,18 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kising import bond_scales, draw_couplings, fit, infer, simulate
-from kising import options as sections
-from kising.estimators.exact.enumeration import MAX_HIDDEN
-from kising.estimators.inference import AUTO_EXACT_HIDDEN, CORRELATIONS, ESTIMATORS, PRECISIONS
+from kising import Couplings, bond_scales, draw_couplings, fit, infer, simulate
+from kising.estimators.registry import AUTO_LARGEST_EXACT, ESTIMATORS
 from kising.learning.checkpoint import load
-from kising.learning.errors import MOST_COUPLINGS
-from kising.learning.scores import BlockShares, align, pruned, rmse
-from kising.learning.starts import STARTS
-from kising.learning.steps import STEPS
+from kising.learning.scores import align, bond_shares, pruned, rmse
 from kising.sweep.execute.protocol import RunTimeout
 from kising.sweep.plan import Plan
 from kising.sweep.spec import parse_spec
+from kising.sweep.store.artifacts import unpack_couplings, unpack_trace
 from kising.sweep.store.columns import COLUMNS
 from kising.sweep.task import execute, perform
 
@@ -32,17 +28,6 @@ def runs(**changes):
     return list(Plan.of(parse_spec({**SWEEP, **changes})).runs())
 
 
-def test_words_of_the_sweep_file_are_those_of_the_science() -> None:
-    assert sections.EXACT_MAX_HIDDEN == MAX_HIDDEN
-    assert sections.AUTO_EXACT_HIDDEN == AUTO_EXACT_HIDDEN
-    assert sections.ERRORS_MOST_COUPLINGS == MOST_COUPLINGS
-    assert set(sections.get_args(sections.Precision)) == set(PRECISIONS)
-    assert set(sections.get_args(sections.Estimator)) == set(ESTIMATORS)
-    assert set(sections.get_args(sections.Correlations)) == set(CORRELATIONS)
-    assert set(sections.get_args(sections.Start)) == set(STARTS)
-    assert set(sections.get_args(sections.Step)) == set(STEPS)
-
-
 def test_learn_is_fit_on_what_the_seeds_say() -> None:
     run = runs()[1]
     row = execute(run, 1, None)
@@ -52,6 +37,7 @@ def test_learn_is_fit_on_what_the_seeds_say() -> None:
     result = fit(
         recording.visible,
         2,
+        estimator="bp",
         start="signs",
         truth=truth,
         scales=scales,
@@ -63,7 +49,7 @@ def test_learn_is_fit_on_what_the_seeds_say() -> None:
     assert (row["outcome"], row["iterations"]) == (result.outcome, result.iterations)
     assert row["bp_converged"] == result.trace.bp_converged.iloc[-1]
     assert row["log_likelihood"] == pytest.approx(result.trace.log_likelihood.iloc[-1], rel=1e-14)
-    mu = infer(result.couplings, recording.visible).mu
+    mu = infer(result.couplings, recording.visible, estimator="bp").mu
     assert row["hidden_overlap"] == pytest.approx(np.mean(np.sign(mu) * recording.hidden[1:-1]))
     assert row["baseline_rmse"] == pytest.approx(np.sqrt(0.8))
     assert row["model.visible"] == 6
@@ -74,6 +60,7 @@ def test_learn_is_fit_on_what_the_seeds_say() -> None:
 def test_what_makes_couplings_sparse_reaches_the_learner(said: str | float) -> None:
     learner = {
         "estimator": "exact",
+        "start": "signs",
         "max_iterations": 40,
         "decimate": said,
         "l1": 1.5 if said == "none" else 0,
@@ -82,12 +69,11 @@ def test_what_makes_couplings_sparse_reaches_the_learner(said: str | float) -> N
     row = execute(run, 1, None)
     truth = draw_couplings(6, 2, strength=1.2, connectivity=0.8, seed=run.network_seed)
     scales = bond_scales(6, 2, strength=1.2, connectivity=0.8)
-    bonds = BlockShares(*(np.count_nonzero(x) / x.size for x in truth))
-    assert bonds != (0.8, 0.8, 0.8)
-    meant = {"known": bonds, "none": None}.get(said, said)
+    bonds = bond_shares(truth)
+    assert bonds == tuple(np.count_nonzero(x) / x.size for x in truth) != (0.8, 0.8, 0.8)
     result = fit(
         simulate(truth, 400, seed=run.data_seed).visible, 2, estimator="exact", start="signs", truth=truth,
-        scales=scales, seed=run.start_seed, max_iterations=40, decimate=meant, l1=0.0 if meant else 1.5,
+        scales=scales, seed=run.start_seed, max_iterations=40, decimate=said, l1=learner["l1"],
     )  # fmt: skip
     assert {x: row[f"rmse_{x}"] for x in "JKL"} == result.rmse
     after = rmse(pruned(result.couplings, bonds), truth, scales)
@@ -98,7 +84,8 @@ def test_what_makes_couplings_sparse_reaches_the_learner(said: str | float) -> N
 
 @pytest.mark.parametrize(("said", "meant"), [("none", None), (0.5, 0.5)])
 def test_a_prior_reaches_the_learner(said: str | float, meant: float | None) -> None:
-    (run,) = runs(learner={"estimator": "exact", "max_iterations": 40, "prior": said}, realizations=1)
+    learner = {"estimator": "exact", "start": "signs", "max_iterations": 40, "prior": said}
+    (run,) = runs(learner=learner, realizations=1)
     row = execute(run, 1, None)
     truth = draw_couplings(6, 2, strength=1.2, connectivity=0.8, seed=run.network_seed)
     result = fit(
@@ -149,6 +136,27 @@ def test_errors_are_those_of_the_fit_and_follow_its_hidden_units(start: str) -> 
         assert row[f"error_{name}"] == pytest.approx(np.sqrt(np.mean(error**2)) / sd)
         assert row[f"covered_{name}"] == np.mean(np.abs(x - true) < 1.96 * np.abs(error))
     assert execute(runs(realizations=1)[0], 1, None).get("error_J") is None
+
+
+@pytest.mark.parametrize("estimator", [entry.name for entry in ESTIMATORS])
+@pytest.mark.parametrize("start", ["signs", "random"])
+def test_a_run_and_a_fit_learn_the_same_couplings_bit_for_bit(estimator: str, start: str) -> None:
+    learner = {"estimator": estimator, "start": start, "max_iterations": 25, "starts": 2}
+    (run,) = runs(learner=learner, realizations=1, keep={"couplings": True, "trace": True})
+    row = execute(run, 1, None)
+    truth = draw_couplings(6, 2, strength=1.2, connectivity=0.8, seed=run.network_seed)
+    scales = bond_scales(6, 2, strength=1.2, connectivity=0.8)
+    result = fit(
+        simulate(truth, 400, seed=run.data_seed).visible, 2, truth=truth, scales=scales, seed=run.start_seed,
+        **learner,
+    )  # fmt: skip
+    couplings = result.couplings
+    if start == "random":
+        couplings = align(couplings, truth, scales).apply(couplings)
+    _, _, learned = unpack_couplings(row["couplings"], 6, 2)
+    assert Couplings(**learned) == couplings
+    assert np.array_equal(unpack_trace(row["trace"]), result.state.trace, equal_nan=True)
+    assert row["iterations"] == result.iterations > 5
 
 
 def test_random_start_is_scored_after_matching_hidden_units() -> None:
@@ -205,10 +213,10 @@ def finish(steps):
 @pytest.mark.parametrize(
     "learner",
     [
-        {"estimator": "bp", "max_iterations": 12},
+        {"estimator": "bp", "start": "signs", "max_iterations": 12},
         {"estimator": "exact", "start": "random", "max_iterations": 25},
-        {"estimator": "gibbs", "max_iterations": 60},
-        {"estimator": "tap", "step": "gradient", "momentum": 0.5, "max_iterations": 8},
+        {"estimator": "gibbs", "start": "signs", "max_iterations": 60},
+        {"estimator": "tap", "start": "signs", "step": "gradient", "momentum": 0.5, "max_iterations": 8},
     ],
 )
 def test_learning_goes_on_from_any_of_its_states_as_if_never_stopped(learner) -> None:
@@ -237,7 +245,7 @@ def test_a_state_that_is_none_of_this_network_is_not_used() -> None:
 
 @pytest.mark.parametrize("task", ["learn", "infer"])
 @pytest.mark.parametrize(
-    ("hidden", "chosen"), [(AUTO_EXACT_HIDDEN, "exact"), (AUTO_EXACT_HIDDEN + 1, "gibbs")]
+    ("hidden", "chosen"), [(AUTO_LARGEST_EXACT, "exact"), (AUTO_LARGEST_EXACT + 1, "gibbs")]
 )
 def test_auto_is_decided_by_the_network_and_the_row_says_how(task: str, hidden: int, chosen: str) -> None:
     how = {"task": task, "model": {"visible": 5, "hidden": hidden}, "data": {"length": 40}, "realizations": 1}

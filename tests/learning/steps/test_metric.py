@@ -7,15 +7,15 @@ import pytest
 
 from kising import bond_scales, draw_couplings, gradient, simulate
 from kising.estimators.gibbs.chains import first_chains
-from kising.estimators.inference import EStep
 from kising.kernels.counter import key_of
-from kising.learning import metric as module
 from kising.learning.checkpoint import load, save
-from kising.learning.em import Learning, advance, begin, pose, sampler_of
-from kising.learning.metric import (
+from kising.learning.session import Session
+from kising.learning.state import Anchor, EMState
+from kising.learning.steps import metric as module
+from kising.learning.steps.metric import (
     NOISY,
     SMOOTH,
-    Anchor,
+    MetricCache,
     bounded,
     complete_errors,
     is_due,
@@ -24,8 +24,9 @@ from kising.learning.metric import (
     of_chains,
     of_marginals,
 )
-from kising.learning.steps import RIDGE
+from kising.learning.steps.scaled import RIDGE
 from kising.model import Couplings
+from kising.options import Learner
 
 NV, NH, LENGTH = 5, 2, 400
 
@@ -50,16 +51,16 @@ def information(
     return own, average
 
 
-@pytest.mark.parametrize("shares", [NOISY, SMOOTH])
-def test_rows_are_divided_by_their_own_information(network, shares) -> None:
+@pytest.mark.parametrize("mixture", [NOISY, SMOOTH])
+def test_rows_are_divided_by_their_own_information(network, mixture) -> None:
     couplings, visible, chains = network
-    metric = metric_of(Anchor(couplings, chains, True, shares), visible)
+    metric = metric_of(Anchor(couplings, chains, True, mixture), visible)
     slopes = gradient(couplings, visible, estimator="exact")
     step = metric_step(metric, slopes)
     errors = complete_errors(metric, LENGTH - 2)
     for i in range(NV):
         own, average = information(couplings, visible, chains, i)
-        mixed = shares.own * own + shares.average * own[0, 0] * average + RIDGE * np.eye(NV + NH)
+        mixed = mixture.own * own + mixture.average * own[0, 0] * average + RIDGE * np.eye(NV + NH)
         ours = np.concatenate([step.J[i], step.K[i]])
         np.testing.assert_allclose(mixed @ ours, np.concatenate([slopes.J[i], slopes.K[i]]), atol=1e-12)
         expected = np.sqrt(np.diag(np.linalg.inv(mixed)) / (LENGTH - 2))
@@ -68,7 +69,7 @@ def test_rows_are_divided_by_their_own_information(network, shares) -> None:
     for a in range(NH):
         freedom = 1 - np.tanh(before @ couplings.L[a]) ** 2
         own, average = (before.T * freedom) @ before / len(before), before.T @ before / len(before)
-        mixed = shares.own * own + shares.average * freedom.mean() * average + RIDGE * np.eye(NV)
+        mixed = mixture.own * own + mixture.average * freedom.mean() * average + RIDGE * np.eye(NV)
         np.testing.assert_allclose(mixed @ step.L[a], slopes.L[a], atol=1e-12)
 
 
@@ -77,13 +78,13 @@ def test_early_steps_and_large_networks_are_measured_by_averages(
 ) -> None:
     couplings, visible, chains = network
     early = metric_of(of_chains(couplings, chains, 4), visible)
-    assert (len(early.JK), len(early.L)) == (1, 1)
+    assert [len(x) for x in early.matrices] == [1, 1]
     # One matrix, and for each row a weight between its mean and the bound 1 that no information passes.
-    assert np.all(early.weight_JK >= 0.5)
+    assert np.all(early.weights.visible >= 0.5)
     assert metric_step(early, gradient(couplings, visible, estimator="exact")).K.shape == (NV, NH)
     assert complete_errors(early, 100).L.shape == (NH, NV)
     assert of_chains(couplings, chains, 16).rows
-    monkeypatch.setattr(module, "MOST_NUMBERS", 10)
+    monkeypatch.setattr(module, "LARGEST_METRIC", 10)
     assert not of_chains(couplings, chains, 16).rows
 
 
@@ -110,38 +111,53 @@ def test_no_coupling_moves_by_more_than_its_bond_scale(network) -> None:
         np.testing.assert_allclose(cut, np.sign(dx) * np.minimum(np.abs(dx), sd))
 
 
-@pytest.mark.parametrize("estimator", ["gibbs", "exact"])
-def test_a_state_that_was_saved_goes_on_by_the_same_metric(network, estimator: str) -> None:
+def session(network, **options) -> Session:
     truth, visible, _ = network
     scales = bond_scales(NV, NH, strength=1.0, connectivity=1.0)
-    problem = pose(visible, scales, truth, aligned=False)
-    learning = Learning(estep=EStep(estimator=estimator), tolerance=1e-13)
-    state = begin(truth, sampler_of(truth, problem, learning, seed=4))
-    for _ in range(20):
-        state = advance(state, problem, learning)
-    other = load(save(state))
-    assert other.anchor is not None
-    assert other.metric is None
-    for _ in range(5):
-        state, other = (advance(x, problem, learning) for x in (state, other))
-    np.testing.assert_array_equal(state.trace, other.trace)
-    for mine, theirs in zip(state.couplings, other.couplings, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    learner = Learner(tolerance=1e-13, **options)
+    return Session.of(visible, NH, learner, seed=4, scales=scales, truth=truth, start=truth)
+
+
+def after(learning: Session, state: EMState, iterations: int) -> EMState:
+    for _ in range(iterations):
+        state = learning.advance(state)
+    return state
+
+
+@pytest.mark.parametrize("estimator", ["gibbs", "exact"])
+def test_a_state_that_was_saved_goes_on_by_the_same_metric(network, estimator: str) -> None:
+    learning, elsewhere = (session(network, estimator=estimator) for _ in range(2))
+    state = after(learning, learning.begin(), 20)
+    read = load(save(state))
+    assert read.anchor is not None
+    assert after(elsewhere, read, 5) == after(learning, state, 5)
+
+
+def test_a_metric_is_made_once_for_each_anchor(network, monkeypatch: pytest.MonkeyPatch) -> None:
+    couplings, visible, chains = network
+    made = []
+    monkeypatch.setattr(module, "metric_of", lambda anchor, _: made.append(anchor) or len(made))
+    cache, one, other = MetricCache(), *(of_chains(couplings, chains, k) for k in (4, 16))
+    assert [cache.of(anchor, visible) for anchor in (one, one, other, other, one)] == [1, 1, 2, 2, 3]
 
 
 @pytest.mark.parametrize(
-    ("how", "has_one"),
+    ("options", "has_one"),
     [
-        ({"estep": EStep(estimator="exact")}, True),
-        ({"estep": EStep(estimator="bp")}, False),
-        ({"estep": EStep(estimator="exact"), "l1": 1.0}, False),
+        ({"estimator": "exact"}, True),
+        ({"estimator": "exact", "step": "gradient"}, True),
+        ({"estimator": "gibbs"}, True),
+        ({"estimator": "bp"}, False),
+        ({"estimator": "exact", "l1": 1.0}, False),
+        ({"estimator": "exact", "decimate": 0.5}, False),
     ],
 )
-def test_approximate_averages_and_sparse_steps_have_no_metric(network, how, has_one: bool) -> None:
-    truth, visible, _ = network
-    problem = pose(visible, bond_scales(NV, NH, strength=1.0, connectivity=1.0), truth, aligned=False)
-    learning = Learning(tolerance=1e-13, **how)
-    state = begin(truth)
-    for _ in range(3):
-        state = advance(state, problem, learning)
-    assert (state.metric is not None) == has_one
+def test_approximate_averages_and_sparse_steps_have_no_metric(network, options, has_one: bool) -> None:
+    learning = session(network, **options)
+    assert (after(learning, learning.begin(), 3).anchor is not None) == has_one
+
+
+def test_a_network_too_large_for_a_metric_learns_without(network, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGEST_METRIC", 10)
+    learning = session(network, estimator="exact")
+    assert after(learning, learning.begin(), 3).anchor is None

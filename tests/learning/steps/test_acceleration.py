@@ -4,54 +4,11 @@ import numpy as np
 import pytest
 from support.brute_force import small_network
 
-from kising import gradient
+from kising.learning.layout import flatten, unflatten
 from kising.learning.scores import nominal_scales
-from kising.learning.steps import (
-    MEMORY,
-    MOST_BEYOND,
-    MOST_STEPS,
-    accelerate,
-    ascend,
-    flatten,
-    no_history,
-    pulled,
-    scaled_step,
-    spin_products,
-    unflatten,
-    within_reach,
-)
+from kising.learning.state import no_history
+from kising.learning.steps.acceleration import MEMORY, MOST_BEYOND, MOST_STEPS, accelerate, within_reach
 from kising.model import Couplings
-
-
-def test_spin_products_are_means_over_slices() -> None:
-    _, recording = small_network(3, visible=5, hidden=2, length=3000)
-    products = spin_products(recording)
-    s = recording.astype(float)
-    np.testing.assert_allclose(products.before, s[:-2].T @ s[:-2] / 2998, atol=1e-12)
-    np.testing.assert_allclose(products.now, s[1:-1].T @ s[1:-1] / 2998, atol=1e-12)
-
-
-def test_scaled_step_solves_with_the_complete_data_information() -> None:
-    couplings, recording = small_network(3, visible=4, hidden=2, length=500)
-    slopes = gradient(couplings, recording, estimator="exact")
-    products = spin_products(recording)
-    step = scaled_step(slopes, products)
-    C = np.block([[products.now, slopes.visible_hidden], [slopes.visible_hidden.T, slopes.hidden_hidden]])
-    JK = np.hstack([step.J, step.K])
-    np.testing.assert_allclose(
-        (JK * slopes.freedom_visible[:, None]) @ C, np.hstack([slopes.J, slopes.K]), atol=1e-4
-    )
-    np.testing.assert_allclose(
-        (step.L * slopes.freedom_hidden[:, None]) @ products.before, slopes.L, atol=1e-4
-    )
-
-
-def test_flatten_and_back() -> None:
-    couplings, _ = small_network(1, visible=3, hidden=2)
-    scales = nominal_scales(3, 2)
-    back = unflatten(flatten(couplings, scales), couplings, scales)
-    for x, y in zip(couplings, back, strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-15)
 
 
 def test_acceleration_solves_a_linear_fixed_point_in_few_steps() -> None:
@@ -108,20 +65,6 @@ def test_no_coupling_is_thrown_further_than_some_of_its_steps() -> None:
     assert moved[1] > 2 * rates[1]
 
 
-def test_the_pull_of_a_prior_is_the_slope_of_its_logarithm() -> None:
-    couplings, recording = small_network(3, visible=4, hidden=2, length=500)
-    scales, width = nominal_scales(4, 2), 2.0
-    slopes = gradient(couplings, recording, estimator="exact")
-    found = pulled(slopes, couplings, scales, 498, width)
-    for name, x, sd in zip("JKL", couplings, scales, strict=True):
-
-        def log_prior(x: np.ndarray, sd: float = sd) -> np.ndarray:
-            return -0.5 * (x / (width * sd)) ** 2 / 498
-
-        expected = (log_prior(x + 1e-4) - log_prior(x - 1e-4)) / 2e-4
-        np.testing.assert_allclose(getattr(found, name) - getattr(slopes, name), expected, atol=1e-9)
-
-
 def test_no_block_moves_beyond_its_reach() -> None:
     couplings, _ = small_network(1, visible=3, hidden=2)
     scales = nominal_scales(3, 2)
@@ -130,16 +73,6 @@ def test_no_block_moves_beyond_its_reach() -> None:
     for x, y, sd in zip(couplings, moved, scales, strict=True):
         reach = max(np.sqrt(np.mean(x**2)), sd)
         assert np.sqrt(np.mean((y - x) ** 2)) == pytest.approx(reach)
-
-
-def test_momentum_adds_a_share_of_the_last_move() -> None:
-    couplings, recording = small_network(3, visible=4, hidden=2, length=100)
-    slopes = gradient(couplings, recording, estimator="exact")
-    n = sum(x.size for x in couplings)
-    first, history = ascend(couplings, slopes, no_history(n), rate=0.5, momentum=0.9)
-    np.testing.assert_allclose(first.J, couplings.J + 0.5 * slopes.J)
-    second, _ = ascend(first, slopes, history, rate=0.5, momentum=0.9)
-    np.testing.assert_allclose(second.L - first.L, (0.5 + 0.45) * slopes.L, atol=1e-14)
 
 
 def test_acceleration_waits_until_steps_have_shrunk() -> None:

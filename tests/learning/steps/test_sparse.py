@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,22 +10,19 @@ from scipy import stats
 from support.resuming import assert_continues
 
 from kising import Couplings, draw_couplings, fit, gradient, simulate
-from kising.estimators.inference import EStep
-from kising.learning.em import Learning, advance, begin, pose
-from kising.learning.scores import BlockShares, scales_of
-from kising.learning.sparse import (
-    NARROWING,
-    decimated_step,
-    descend,
-    penalised_step,
-    penalties,
-    share_kept,
-)
-from kising.learning.starts import from_data, from_signs
-from kising.learning.steps import scaled_step, spin_products
+from kising.errors import InputError
+from kising.learning.layout import slopes as blocks_of
+from kising.learning.scores import bond_shares, scales_of
+from kising.learning.session import Session
+from kising.learning.starts import from_data
+from kising.learning.state import spin_products
+from kising.learning.steps.decimated import NARROWING, decimated_step, shares_kept
+from kising.learning.steps.penalised import descend, penalised_step, penalties
+from kising.learning.steps.scaled import scaled_step
 from kising.model import BondScales
+from kising.options import Learner
 
-THIRD = BlockShares(0.3, 0.3, 0.3)
+THIRD = (0.3, 0.3, 0.3)
 
 
 def problem(
@@ -31,6 +30,14 @@ def problem(
 ) -> tuple[Couplings, np.ndarray, BondScales]:
     truth = draw_couplings(visible, hidden, connectivity=connectivity, seed=seed)
     return truth, simulate(truth, length, seed=seed + 1).visible, scales_of(truth)
+
+
+def session(seed: int, *, patience: int = 0, **options) -> Session:
+    """From a start that knows nothing of the truth."""
+    truth, recording, scales = problem(seed, length=1000)
+    start = from_data(recording, 2, scales, seed=1)
+    made = Session.of(recording, 2, Learner(**options), seed=1, scales=scales, truth=truth, start=start)
+    return replace(made, step=replace(made.step, patience=patience))
 
 
 def test_descent_ends_at_the_minimum_of_the_penalised_quadratic() -> None:
@@ -56,7 +63,7 @@ def test_without_a_penalty_the_step_is_the_scaled_one() -> None:
     nothing = Couplings(*(np.zeros_like(x) for x in truth))
     for step in (
         penalised_step(truth, slopes, products, nothing),
-        decimated_step(truth, slopes, products, BlockShares(1.0, 1.0, 1.0)),
+        decimated_step(truth, slopes, products, (1.0, 1.0, 1.0)),
     ):
         for x, y in zip(step, scaled_step(slopes, products), strict=True):
             np.testing.assert_allclose(x, y, atol=1e-8)
@@ -85,7 +92,7 @@ def test_a_penalised_fit_ends_where_the_penalised_likelihood_is_largest(start: s
     assert result.outcome == "converged"
     slopes, products = gradient(result.couplings, recording, estimator="exact"), spin_products(recording)
     for x, slope, penalty in zip(
-        result.couplings, (slopes.J, slopes.K, slopes.L), penalties(slopes, products, 3998, 2.0), strict=True
+        result.couplings, blocks_of(slopes), penalties(slopes, products, 3998, 2.0), strict=True
     ):
         np.testing.assert_allclose(slope[x != 0], (penalty * np.sign(x))[x != 0], atol=1e-7)
         assert (np.abs(slope[x == 0]) <= penalty[x == 0] + 1e-7).all()
@@ -101,8 +108,8 @@ def test_a_large_penalty_leaves_nothing() -> None:
 
 
 def test_the_share_that_is_kept_falls_to_what_was_asked() -> None:
-    shares = [share_kept(BlockShares(0.1, 0.5, 0.0), i).J for i in range(NARROWING + 5)]
-    assert share_kept(BlockShares(0.1, 0.5, 0.0), NARROWING) == (0.1, 0.5, 0.0)
+    shares = [shares_kept((0.1, 0.5, 0.0), i)[0] for i in range(NARROWING + 5)]
+    assert shares_kept((0.1, 0.5, 0.0), NARROWING) == (0.1, 0.5, 0.0)
     assert shares[0] == 1
     assert all(a > b for a, b in itertools.pairwise(shares[: NARROWING + 1]))
     assert shares[NARROWING:] == [0.1] * 5
@@ -118,7 +125,7 @@ def test_a_decimated_fit_keeps_the_known_number_and_its_gradient_vanishes_there(
     assert result.iterations > NARROWING
     slopes = gradient(result.couplings, recording, estimator="exact")
     whole = scaled_step(slopes, spin_products(recording))
-    for x, slope, dx in zip(result.couplings, (slopes.J, slopes.K, slopes.L), whole, strict=True):
+    for x, slope, dx in zip(result.couplings, blocks_of(slopes), whole, strict=True):
         assert np.count_nonzero(x) == round(0.3 * x.size)
         np.testing.assert_allclose(slope[x != 0], 0, atol=1e-7)
         assert np.abs((x + dx)[x != 0]).min() >= np.abs(dx[x == 0]).max() - 1e-7
@@ -128,7 +135,7 @@ def test_what_is_kept_takes_over_from_what_is_dropped() -> None:
     """A decimated step ends where the quadratic model is flat for all that is kept."""
     truth, recording, _ = problem(1, length=500)
     slopes, products = gradient(truth, recording, estimator="exact"), spin_products(recording)
-    step = decimated_step(truth, slopes, products, BlockShares(0.2, 0.2, 0.2))
+    step = decimated_step(truth, slopes, products, (0.2, 0.2, 0.2))
     landed, D = truth.L + step.L, step.L
     assert np.count_nonzero(landed) == round(0.2 * landed.size)
     assert (D[landed == 0] != 0).any()
@@ -136,21 +143,20 @@ def test_what_is_kept_takes_over_from_what_is_dropped() -> None:
     np.testing.assert_allclose(left[landed != 0], 0, atol=1e-5)
 
 
-@pytest.mark.parametrize("how", [{"l1": 1.0}, {"decimate": THIRD}])
+@pytest.mark.parametrize("how", [{"l1": 1.0}, {"decimate": 0.3}])
 def test_acceleration_leaves_zeros_where_the_step_alone_leads(how: dict) -> None:
-    truth, recording, scales = problem(2, length=1000)
-    learning = Learning(estep=EStep(estimator="exact"), tolerance=1e-12, **how)
-    posed = pose(recording, scales, truth, aligned=False)
-    state = begin(from_data(recording, 2, scales, seed=1))
+    learning = session(2, estimator="exact", tolerance=1e-12, **how)
+    state = learning.begin()
     for iteration in range(30):
-        slopes, products = gradient(state.couplings, recording, estimator="exact"), posed.products
+        slopes = gradient(state.couplings, learning.problem.visible, estimator="exact")
+        products = learning.problem.products
         step = (
             penalised_step(state.couplings, slopes, products, penalties(slopes, products, 998, 1.0))
             if "l1" in how
-            else decimated_step(state.couplings, slopes, products, share_kept(THIRD, iteration))
+            else decimated_step(state.couplings, slopes, products, shares_kept(THIRD, iteration))
         )
         landed = [x + dx for x, dx in zip(state.couplings, step, strict=True)]
-        state = advance(state, posed, learning)
+        state = learning.advance(state)
         for x, alone in zip(state.couplings, landed, strict=True):
             assert (x[alone == 0] == 0).all()
     assert all((x == 0).any() for x in state.couplings)
@@ -171,38 +177,53 @@ def test_known_sparsity_finds_the_bonds_and_lowers_the_error() -> None:
     assert np.mean(decimated.couplings.J[large] != 0) > 0.95
 
 
-@pytest.mark.parametrize("how", [{"l1": 1.0}, {"l1": 1.0, "step": "gradient"}, {"decimate": THIRD}])
+@pytest.mark.parametrize("how", [{"l1": 1.0}, {"l1": 1.0, "step": "gradient"}, {"decimate": 0.3}])
 @pytest.mark.parametrize("stop", [1, 6, 23])
 def test_a_saved_state_continues_bit_for_bit(how: dict, stop: int) -> None:
-    truth, recording, scales = problem(2, length=1000)
-    learning = Learning(estep=EStep(), momentum=0.5, max_iterations=30, tolerance=1e-12, patience=3, **how)
-    posed = pose(recording, scales, truth, aligned=False)
-    assert_continues(begin(from_data(recording, 2, scales, seed=1)), posed, learning, stop=stop)
+    learning = session(
+        2, patience=3, estimator="bp", correlations="closed", momentum=0.5, max_iterations=30,
+        tolerance=1e-12, **how,
+    )  # fmt: skip
+    assert_continues(learning, stop=stop)
 
 
 def test_fits_do_not_settle_before_the_known_number_is_reached() -> None:
-    truth, recording, scales = problem(2, length=1000)
-    learning = Learning(estep=EStep(), tolerance=1e3, hold=1, decimate=THIRD)
-    posed = pose(recording, scales, truth, aligned=False)
-    state = begin(from_signs(truth, scales, seed=1))
-    while state.outcome == "running":
-        state = advance(state, posed, learning)
-    assert state.iteration == NARROWING + 1
+    learning = session(2, estimator="bp", tolerance=1e3, hold=1, decimate=0.3)
+    assert learning.run().iteration == NARROWING + 1
+
+
+def test_the_known_share_is_that_of_the_truth() -> None:
+    truth, recording, scales = problem(1)
+    shares = bond_shares(truth)
+    assert len(set(shares)) == 3
+    result = fit(
+        recording, 2, estimator="exact", start="random", truth=truth, scales=scales, seed=3, decimate="known"
+    )
+    for x, true in zip(result.couplings, truth, strict=True):
+        assert np.count_nonzero(x) == np.count_nonzero(true)
+    with pytest.raises(InputError, match="decimate='known' takes the number of true couplings"):
+        fit(recording, 2, estimator="exact", seed=3, decimate="known")
 
 
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"l1": -1.0}, "l1=-1.0: must be at least 0"),
-        ({"l1": float("nan")}, "l1=nan: must be at least 0"),
-        ({"decimate": 0.0}, "decimate=0.0: must be above 0 and at most 1"),
-        ({"decimate": 1.5}, "decimate=1.5: must be above 0 and at most 1"),
-        ({"decimate": 0.5, "l1": 1.0}, "take one of the two"),
-        ({"decimate": 0.5, "step": "gradient"}, "step 'scaled' alone"),
-        ({"decimate": 0.5, "estimator": "gibbs"}, "neither l1 nor decimate"),
-        ({"l1": 0.5, "estimator": "gibbs"}, "neither l1 nor decimate"),
+        ({"l1": -1.0}, "l1=-1.0: -1.0 is out of range; allowed: numbers >= 0"),
+        ({"l1": float("nan")}, "l1=nan: .nan is not a finite number"),
+        (
+            {"decimate": 0.0},
+            "decimate=0.0: 0.0 is out of range; allowed: none, known, or a number with 0 < number",
+        ),
+        (
+            {"decimate": 1.5},
+            "decimate=1.5: 1.5 is out of range; allowed: none, known, or a number with 0 < number",
+        ),
+        ({"decimate": 0.5, "l1": 1.0}, "decimate: takes the place of learner.l1"),
+        ({"decimate": 0.5, "step": "gradient"}, "decimate: goes with learner.step: scaled alone"),
+        ({"decimate": 0.5, "estimator": "gibbs"}, "decimate: does not go with estimator gibbs"),
+        ({"l1": 0.5, "estimator": "gibbs"}, "l1: does not go with estimator gibbs"),
     ],
 )
 def test_what_does_not_go_together_is_refused(how: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(InputError, match=re.escape(message)):
         fit(np.ones((10, 3)), 1, seed=0, **how)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kising.learning.sampled import (
+from kising.learning.state import Sampler
+from kising.learning.steps.sampled import (
     FIRST_BATCH,
     LEAST_APPROACH,
     MOST_BATCHES,
-    Sampler,
     arrive,
     begin_sampling,
     gain,
