@@ -1,4 +1,4 @@
-"""Runs made up for tests of reports: every column of runs.parquet, null where nothing is said."""
+"""Made-up runs for tests of reports, with every column of runs.parquet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kising.sweep.store.columns import COLUMNS
 
 
 def make_runs(rows: list[dict]) -> pd.DataFrame:
-    """Rows with every column of runs.parquet; what is not said is null."""
+    """Rows with every column of runs.parquet; columns not given are null."""
     defaults = {
         "task": "learn", "model.strength": 1.0, "status": "done", "outcome": "converged",
         "converged_J": True, "converged_K": True, "converged_L": True,
