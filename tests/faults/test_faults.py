@@ -25,6 +25,7 @@ from support.campaign import SHORT
 from support.children import python
 from support.drivers import ForkingServer
 from support.judging import count_wrong
+from support.nodes import PATHS
 
 import kising
 import kising.run
@@ -345,10 +346,9 @@ def test_a_run_that_takes_all_memory_fails_alone_and_says_how_much() -> None:
     free, total = (int(found[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
     if free < 6_000_000:
         pytest.skip("this test fills 4 GB")
-    paths = [str(Path(kising.__file__).parents[1]), str(Path(__file__).parents[1])]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPATH": PATHS,
         "RAY_memory_usage_threshold": f"{1 - (free - 4_000_000) / total:.4f}",
         "RAY_memory_monitor_refresh_ms": "100",
     }

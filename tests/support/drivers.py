@@ -12,12 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-import kising
 from support.fault_injector import NOTES
+from support.nodes import PATHS
 from support.processes import born_at, descendants
 
 HERE = Path(__file__).parent
-PATHS = os.pathsep.join([str(Path(kising.__file__).parents[1]), str(HERE.parent)])
 PATIENCE = 180.0  # seconds after which a driver counts as stuck
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from kising import run_sweep
+from kising.sweep.drive.progress import plural
 from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
 from kising.sweep.store.columns import DETERMINISTIC_COLUMNS
@@ -59,7 +60,7 @@ class CampaignCounts:
         victims = ", ".join(f"{count} {name}" for name, count in sorted(self.kills.items()))
         return (
             f"faults: {self.kills.total()} kills, {ray} of them on Ray ({victims}), at "
-            f"{len(self.steps)} of {len(STEPS)} steps; {self.sweeps} sweeps of "
+            f"{len(self.steps)} of {len(STEPS)} steps; {plural(self.sweeps, 'sweep')} of "
             f"{self.runs} runs, {self.drivers - self.sweeps} restarts, {self.started - self.runs} runs repeated, "
             f"{self.resumed} resumed from a checkpoint; {self.lost} rows lost, {self.wrong} wrong; "
             f"seed {self.seed}, {self.seconds / 60:.1f} min"

@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import kising
 from support.processes import kill_family
 
 TESTS = str(Path(__file__).parents[1])
+# The kising of these tests, and the modules that workers import.
+PATHS = os.pathsep.join([str(Path(kising.__file__).parents[1]), TESTS])
 TOKEN = "0123456789abcdef" * 4
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 KISING = [sys.executable, "-m", "kising.cli"]
@@ -39,7 +42,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         **QUICK,
         "RAY_USAGE_STATS_ENABLED": "0",
         "HOME": str(home),
-        "PYTHONPATH": TESTS,
+        "PYTHONPATH": PATHS,
         **more,
     }
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import sample_work
+from support.nodes import PATHS
 from support.sample_work import FakeRun, runs
 
-import kising
 from kising.errors import ExecutorError
 from kising.sweep.drive.conductor import Policy, conduct
 from kising.sweep.drive.counts import Outcome
@@ -43,7 +43,6 @@ from kising.sweep.execute.ray_cluster import RayCluster
 from kising.sweep.execute.ray_executor import RayExecutor
 
 Build = Callable[[Work], Executor]
-PATHS = os.pathsep.join([str(Path(kising.__file__).parents[1]), str(Path(sample_work.__file__).parents[1])])
 
 
 @pytest.fixture(scope="module")
@@ -396,6 +395,7 @@ def test_work_that_the_workers_cannot_load_ends_the_sweep_with_the_reason(
 JOIN = """
     import sys
     from support import sample_work
+from support.nodes import PATHS
     from kising.sweep.drive.conductor import conduct
     from kising.sweep.execute.ray_cluster import RayCluster
     from kising.sweep.execute.ray_executor import RayExecutor
@@ -440,6 +440,7 @@ def test_a_running_cluster_is_joined_with_its_token_only(cluster: RayCluster, to
 CHILD = """
     import os, signal, sys
     from support import sample_work
+from support.nodes import PATHS
     from kising.sweep.drive.conductor import Policy, conduct
     from kising.sweep.execute import ray_internals
     from kising.sweep.execute.ray_cluster import RayCluster
