@@ -17,7 +17,8 @@ from kising.arguments import check_values
 from kising.arrays import holds_arrays
 from kising.errors import InputError
 from kising.kernels.jit import kernel
-from kising.kernels.vectors import exp, load, rows, store, width_of
+from kising.kernels.vector_math import exp
+from kising.kernels.vectors import load, rows, store, width_of
 from kising.seeds import Seed, random_stream
 
 Array = npt.NDArray[np.float64]

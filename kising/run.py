@@ -14,7 +14,7 @@ from kising.errors import StaleError
 from kising.sweep.drive.conductor import Observer, Policy, conduct
 from kising.sweep.drive.cost import CostModel
 from kising.sweep.drive.counts import Outcome
-from kising.sweep.drive.progress_file import Journal
+from kising.sweep.drive.progress_file import ProgressFile
 from kising.sweep.drive.signals import StopRequest
 from kising.sweep.execute.protocol import Executor, Need
 from kising.sweep.plan import Plan, Run
@@ -228,7 +228,7 @@ def _conduct(
     resources = plan.spec.resources
     need = Need(cpus=resources.cpus, memory=resources.memory, timeout=resources.timeout)
     costs = CostModel.load()
-    journal = Journal(directory)
+    journal = ProgressFile(directory)
     checkpoints = Checkpoints(directory, numerics=NUMERICS, say=session.say)
     checkpoints.drop_finished(plan, todo)
 
@@ -258,7 +258,7 @@ def _conduct(
                 policy=Policy(fail_fast=session.fail_fast, checkpoint_seconds=resources.checkpoint),
                 stop=session.stop,
                 observers=(journal, *session.observers),
-                shelf=checkpoints,
+                checkpoint_store=checkpoints,
             )
         state = "finished" if not outcome.unfinished else "interrupted"
     finally:
@@ -286,7 +286,8 @@ def _executor(session: Session, *, idle: bool) -> Executor:
     # Where nothing is left to run, no Ray is started for it.
     if session.in_process or idle:
         return InProcessExecutor(perform)
-    from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
+    from kising.sweep.execute.ray_cluster import RayCluster
+    from kising.sweep.execute.ray_executor import RayExecutor
 
     cluster = RayCluster.join(session.address) if session.address else RayCluster.start(session.cpus)
     return RayExecutor(perform, cluster)

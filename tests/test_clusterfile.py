@@ -113,8 +113,10 @@ def test_workers_come_from_none_and_are_spot() -> None:
 def test_the_ray_of_the_hosts_is_one_that_kising_takes() -> None:
     (pin,) = re.findall(r"ray\[default\]==([\d.]+)", TEXT)
     project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
-    (least,) = re.findall(r'"ray>=([\d.]+)"', project)
-    assert tuple(map(int, pin.split("."))) >= tuple(map(int, least.split(".")))
+    ((least, below),) = re.findall(r'"ray>=([\d.]+),<([\d.]+)"', project)
+    assert re.findall(r'"ray\[default\]>=([\d.]+),<([\d.]+)"', project) == [(least, below)]
+    least, pin, below = (tuple(map(int, version.split("."))) for version in (least, pin, below))
+    assert least <= pin < below
 
 
 PAGE = (Path(__file__).parents[1] / "docs" / "clusters.md").read_text()

@@ -1,4 +1,4 @@
-"""Sweeps over several real hosts: two or three, whole, killed, cut off. The judge is the local run, bit for bit."""
+"""Sweeps over two or three real hosts that are killed or cut off. The reference is a local run, bit for bit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from support.bits import assert_same_bits
 from support.hosts import Lan, lan, unavailable
 from support.nodes import TESTS
-from support.waiting_work import open_to
+from support.waiting_work import allow
 
 from kising import run_sweep
 from kising.sweep.status import describe_status
@@ -41,20 +41,20 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 def net() -> Iterator[Lan]:
     with lan() as net:
         (net.base / "sweep.yaml").write_text(json.dumps(SWEEP))
-        let_through(net, 0)
+        allow_runs(net, 0)
         yield net
 
 
-def let_through(net: Lan, realizations: int = SWEEP["realizations"]) -> None:
-    """Open the gate at which runs wait, so that what happens to hosts happens in the middle of a sweep."""
-    open_to(net.base / "gate", realizations)
+def allow_runs(net: Lan, realizations: int = SWEEP["realizations"]) -> None:
+    """Let waiting runs start; until then hosts can be killed or cut off in the middle of a sweep."""
+    allow(net.base / "limit", realizations)
 
 
 def command(net: Lan, *more: str) -> list[str]:
     return [
         sys.executable,
         str(Path(TESTS) / "support" / "waiting_work.py"),
-        str(net.base / "gate"),
+        str(net.base / "limit"),
         "run",
         "sweep.yaml",
         "--out",
@@ -76,7 +76,7 @@ def runs_on(net: Lan, name: str) -> int:
 
 
 def given_up(net: Lan, name: str) -> bool:
-    """Whether a host is gone, and with it what it was doing."""
+    """Whether a host is gone, and its work with it."""
     now = progress(net)
     node = None if now is None else now.nodes.get(name)
     return now is not None and (node is None or (node.cores is None and not node.busy))
@@ -87,7 +87,7 @@ def until(condition: Callable[[], object], driver: subprocess.Popen[str], second
     end = time.monotonic() + seconds
     while not condition():
         assert driver.poll() is None, driver.communicate()
-        assert time.monotonic() < end, "it did not come to that"
+        assert time.monotonic() < end, "the condition was not met in time"
         time.sleep(0.05)
 
 
@@ -95,21 +95,21 @@ def results(net: Lan) -> pd.DataFrame:
     return pd.read_parquet(net.base / "out" / "runs.parquet")
 
 
-def test_three_hosts_and_none_for_who_has_no_token(net: Lan, reference: pd.DataFrame) -> None:
+def test_three_hosts_and_nobody_joins_without_the_token(net: Lan, reference: pd.DataFrame) -> None:
     head, _, third = net.cluster("alpha", "beta", "gamma")
-    stranger = net.add("delta")
-    stranger.start()
+    outsider = net.add("delta")
+    outsider.start()
     with head.background(*command(net)) as driver:
         until(lambda: all(runs_on(net, name) for name in ("alpha", "beta", "gamma")), driver)
         status = list(describe_status(net.base / "out"))
         began = time.monotonic()
         refused = third.run(*command(net, "--out", "other"), RAY_AUTH_TOKEN="f" * 64)
         unaware = third.run(*command(net, "--out", "other"), RAY_AUTH_MODE="disabled", RAY_AUTH_TOKEN="")
-        outside = stranger.run(*command(net, "--out", "other"))
+        outside = outsider.run(*command(net, "--out", "other"))
         print(f"\nthree refusals took {time.monotonic() - began:.1f} s, starts of Python included")
-        let_through(net)
-        _, said = driver.communicate(timeout=300)
-    assert driver.returncode == 0, said
+        allow_runs(net)
+        _, errors = driver.communicate(timeout=300)
+    assert driver.returncode == 0, errors
     assert_same_bits(results(net), reference)
     assert set(results(net)["host"]) == {"alpha", "beta", "gamma"}
     for name in ("alpha", "beta", "gamma"):
@@ -126,9 +126,9 @@ def test_a_host_is_killed_in_the_middle(net: Lan, reference: pd.DataFrame) -> No
     with head.background(*command(net)) as driver:
         until(lambda: runs_on(net, "beta"), driver)
         second.kill()
-        let_through(net)
-        _, said = driver.communicate(timeout=300)
-    assert driver.returncode == 0, said
+        allow_runs(net)
+        _, errors = driver.communicate(timeout=300)
+    assert driver.returncode == 0, errors
     assert_same_bits(results(net), reference)
 
 
@@ -144,10 +144,10 @@ def test_a_link_is_cut_in_the_middle_and_healed(
         noticed = time.monotonic() - cut
         record_property("seconds until the cut link was noticed", noticed)
         print(f"\nthe cut link was noticed after {noticed:.1f} s")
-        let_through(net)
-        second.heal()  # and it may say that it has finished what it had
-        _, said = driver.communicate(timeout=300)
-    assert driver.returncode == 0, said
+        allow_runs(net)
+        second.heal()  # and it may report its work as finished
+        _, errors = driver.communicate(timeout=300)
+    assert driver.returncode == 0, errors
     assert_same_bits(results(net), reference)
     assert results(net)["host"].value_counts()["alpha"] > 0
 
@@ -155,13 +155,13 @@ def test_a_link_is_cut_in_the_middle_and_healed(
 def test_a_head_that_is_cut_off_leaves_a_directory_that_resumes(net: Lan, reference: pd.DataFrame) -> None:
     head, second = net.cluster("alpha", "beta")
     with second.background(*command(net)) as driver:
-        let_through(net, SWEEP["realizations"] // 2)
+        allow_runs(net, SWEEP["realizations"] // 2)
         until(lambda: (now := progress(net)) is not None and now.done, driver)
         head.cut()
-        _, said = driver.communicate(timeout=120)
+        _, errors = driver.communicate(timeout=120)
     assert driver.returncode == 1
-    assert "its head has not answered for 20 s; what is committed is safe" in said
-    assert "Traceback" not in said
+    assert "its head has not answered for 20 s; what is committed is safe" in errors
+    assert "Traceback" not in errors
     results = run_sweep(SWEEP, out=net.base / "out", in_process=True)
     assert results.outcome.done < len(reference)
     assert_same_bits(results.runs, reference)

@@ -1,4 +1,4 @@
-"""Workers that only sleep: they say what real ones say, and charge what they should."""
+"""Simulated workers send what real ones send, and charge the right prices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kising.bench.scaling import Simulated, _spec, line, simulate
-from kising.bench.sleepers import Clock, Prices, Sleepers, own_core, sample_row
+from kising.bench.simulated_workers import Clock, Prices, SimulatedWorkers, own_core, sample_row
 from kising.sweep.drive.conductor import conduct
 from kising.sweep.execute.protocol import Batch, Finished, Need, Rows, Started
 from kising.sweep.plan import Plan
@@ -21,12 +21,12 @@ FREE = Prices(0.0, 0.0, 0.0)
 
 def test_events_of_a_batch_come_in_order_and_no_row_is_missing() -> None:
     runs = tuple(Plan.of(_spec(7)).runs())
-    sleepers = Sleepers(2, 0.01, FREE, Clock())
+    workers = SimulatedWorkers(2, 0.01, FREE, Clock())
     for number in range(3):  # one waits for a worker
-        sleepers.submit(Batch(number, runs, 1, None, None, chunk_seconds=0.02))
+        workers.submit(Batch(number, runs, 1, None, None, chunk_seconds=0.02))
     events = []
     while sum(isinstance(event, Finished) for event in events) < 3:
-        events.extend(sleepers.events(1.0))
+        events.extend(workers.events(1.0))
     for number in range(3):
         first, *middle, last = [event for event in events if event.batch_id == number]
         assert isinstance(first, Started)
@@ -34,29 +34,27 @@ def test_events_of_a_batch_come_in_order_and_no_row_is_missing() -> None:
         assert len(middle) > 1
         assert all(isinstance(event, Rows) for event in middle)
         assert [row["run_id"] for event in middle for row in event.rows] == [run.run_id for run in runs]
-    assert sleepers.events(0.0) == []
+    assert workers.events(0.0) == []
 
 
-def test_a_sweep_of_sleepers_is_whole() -> None:
+def test_a_sweep_on_simulated_workers_is_whole() -> None:
     plan, rows, need = Plan.of(_spec(500)), [], Need()
-    sleepers = Sleepers(100, 0.005, FREE, Clock())
-    outcome = conduct(
-        plan.runs(), sleepers, rows.extend, cost=lambda _: 0.005, need=lambda _: need, total=500
-    )
+    workers = SimulatedWorkers(100, 0.005, FREE, Clock())
+    outcome = conduct(plan.runs(), workers, rows.extend, cost=lambda _: 0.005, need=lambda _: need, total=500)
     assert (outcome.done, outcome.lost) == (500, 0)
     assert {row["run_id"] for row in rows} == {run.run_id for run in plan.runs()}
-    assert (sleepers.rows, sleepers.batches) == (500, outcome.batches)
+    assert (workers.rows, workers.batches) == (500, outcome.batches)
 
 
 def test_the_driver_is_charged() -> None:
     runs = tuple(Plan.of(_spec(10)).runs())
     clock = Clock()
-    sleepers = Sleepers(1, 0.0, Prices(batch=20.0, message=10.0, row=5.0), clock)
-    sleepers.submit(Batch(0, runs, 1, None, None))
+    workers = SimulatedWorkers(1, 0.0, Prices(batch=20.0, message=10.0, row=5.0), clock)
+    workers.submit(Batch(0, runs, 1, None, None))
     events = []
     while not events or events[-1] != Finished(0):
-        events.extend(sleepers.events(1.0))
-    assert sleepers.messages == 1  # that it has started is not counted: the batch's price has that
+        events.extend(workers.events(1.0))
+    assert workers.messages == 1  # that it has started is not counted: the batch's price has that
     assert clock.cpu() - time.process_time() == pytest.approx(20.0 + 10.0 + 10 * 5.0, abs=1.0)
 
 

@@ -1,7 +1,7 @@
-"""Timings, interleaved in one run: ratios hold on a busy machine where times do not.
+"""Timings of contenders that take turns: on a busy machine ratios are reliable where times are not.
 
-Every contender takes its turn in each of several rounds, and the best round counts. Time is that of the CPU, as
-far as one thread is concerned.
+Every contender runs once in each of several rounds, and its best round counts. One-threaded contenders are timed
+by CPU time.
 """
 
 import subprocess
@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from kising.bench import peers
+from kising.bench import numpy_estep
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import checked_gradient
 from kising.learning.fit import fit
@@ -22,22 +22,22 @@ from kising.model import Couplings, Spins, bond_scales, draw_couplings, simulate
 from kising.options import EStep as EStepOptions
 from kising.options import Learner
 
-# In place of bonds that are zero, for the dense network: what learning makes of them.
+# The size of absent bonds in the dense network: learning leaves them small, not zero.
 FAINT = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A network, and how many slices of it each contender is given."""
+    """A network, and the number of slices for each contender."""
 
     name: str
     visible: int
     hidden: int
     connectivity: float
     slices: int
-    """for the kernels; a round takes tens of milliseconds"""
+    """of the kernels; a round takes tens of milliseconds"""
     peer_slices: int
-    """for NumPy"""
+    """of NumPy"""
 
 
 WORKLOADS = (
@@ -58,14 +58,14 @@ class Timing:
     estimator: str
     precision: str
     bonds: str
-    """dense | mask: all bonds, or those of the true network alone"""
+    """dense | mask: all bonds, or only those of the true network"""
     microseconds: float
-    """of CPU for the E-step with gradient, a slice"""
+    """CPU time of the E-step with gradient, per slice"""
     numpy_microseconds: float
-    """of NumPy in float64 on the dense network, a slice"""
+    """the same for NumPy in float64 on the dense network"""
     ratio: float
     nanoseconds: float
-    """a bond and iteration; for `exact`, a bond and state"""
+    """per bond and iteration; for `exact`, per bond and state"""
 
 
 def timings(*, rounds: int) -> Iterator[Timing]:
@@ -99,7 +99,7 @@ def _compare(
     contenders: list[Callable[[], object]] = [
         partial(checked_gradient, x, visible, estep, threads=1) for _, estep, x in kernels
     ]
-    contenders.append(partial(peers.gradient, networks["dense"], visible[: n_peer + 2], plain))
+    contenders.append(partial(numpy_estep.gradient, networks["dense"], visible[: n_peer + 2], plain))
     *ours, theirs = interleave(contenders, rounds, clock=time.thread_time)
     reference = theirs / n_peer
     for (bonds, estep, x), best in zip(kernels, ours, strict=True):
@@ -127,7 +127,7 @@ def _estep(hidden: int, estimator: str = "bp", precision: str = "float64") -> ES
 def interleave(
     contenders: Sequence[Callable[[], object]], rounds: int, *, clock: Callable[[], float]
 ) -> list[float]:
-    """The best of so many rounds for each, seconds of `clock`, after one that compiles and warms up."""
+    """The best of `rounds` rounds for each, in seconds of `clock`, after a first round that compiles."""
     best = [np.inf] * len(contenders)
     for k in range(rounds + 1):
         for place, call in enumerate(contenders):
@@ -139,7 +139,7 @@ def interleave(
 
 
 def thread_scaling(*, rounds: int) -> float:
-    """How many times faster two threads are than one, for `bp` on w2; it wants two idle cores."""
+    """The speed-up of two threads over one, for `bp` on w2; needs two idle cores."""
     work = WORKLOADS[1]
     couplings = draw_couplings(work.visible, work.hidden, connectivity=work.connectivity, seed=1)
     visible = simulate(couplings, 65538, seed=2).visible
@@ -150,8 +150,8 @@ def thread_scaling(*, rounds: int) -> float:
 
 
 def first_call() -> float:
-    """Seconds of the first E-step in a new process, its kernels on disk; without starting Python and
-    importing.
+    """Seconds of the first E-step in a new process whose kernels are on disk, without the start of Python and
+    imports.
     """
     code = (
         "import time; from kising import draw_couplings, simulate, gradient; "
@@ -159,7 +159,7 @@ def first_call() -> float:
         "t = time.perf_counter(); gradient(c, v, estimator='bp'); print(time.perf_counter() - t)"
     )
     command = [sys.executable, "-c", code]
-    # The first of the two makes sure that the kernels are on disk.
+    # The first run puts the kernels on disk.
     runs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2)]
     return float(runs[1])
 
@@ -177,7 +177,7 @@ class Learned:
 
 
 def learning_time(*, visible: int, hidden: int, connectivity: float, length: int) -> Learned:
-    """Seconds from a recording to converged couplings."""
+    """Learn a network; the seconds from its recording to the end of learning."""
     truth = draw_couplings(visible, hidden, connectivity=connectivity, strength=0.5, seed=1)
     recording = simulate(truth, length, seed=2).visible
     start = time.perf_counter()
@@ -194,13 +194,13 @@ def learning_time(*, visible: int, hidden: int, connectivity: float, length: int
 
 
 def loop_share(*, length: int, iterations: int) -> float:
-    """What an EM iteration costs beyond its E-step, as a share of the E-step, at (80, 8) and c = 0.1."""
+    """The cost of an EM iteration beyond its E-step, as a fraction of the E-step, at (80, 8) and c = 0.1."""
     truth = draw_couplings(80, 8, connectivity=0.1, seed=1)
     scales = bond_scales(80, 8, strength=1.0, connectivity=0.1)
     recording = simulate(truth, length, seed=2).visible
     learner = Learner(estimator="bp", correlations="closed", start="signs")
     session = Session.of(recording, 8, learner, seed=3, scales=scales, truth=truth)
-    # The first compiles, and fills the history that later ones work with.
+    # The first iteration compiles, and starts the history that later ones use.
     state = session.advance(session.begin())
     moves = estep = 0.0
     for _ in range(iterations):

@@ -1,4 +1,4 @@
-"""`kising bench`: what is measured, as lines to print and as a file."""
+"""`kising bench`: measurements, as lines to print and as a file."""
 
 import json
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ from kising.version import NUMERICS, __version__
 
 HEADER = (
     f"{'':4}{'estimator':12}{'precision':11}{'bonds':7}"
-    f"{'µs a slice':>12}{'NumPy':>10}{'ratio':>8}{'ns/bond/it.':>13}"
+    f"{'µs/slice':>12}{'NumPy':>10}{'ratio':>8}{'ns/bond/it.':>13}"
 )
 
 
 def bench(path: Path, *, full: bool) -> Iterator[str]:
-    """Measure everything; yields lines as they come, and writes all numbers to `path` at the end."""
+    """Measure everything; yield lines as they are known, and write all numbers to `path` at the end."""
     rounds = 9 if full else 3
     yield HEADER
     rows: list[Timing] = []
@@ -37,9 +37,9 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
             rows.append(row)
             yield _line(row)
     threads = thread_scaling(rounds=rounds)
-    yield f"two threads over one (bp, w2): {threads:.2f}x"
+    yield f"two threads against one (bp, w2): {threads:.2f}x"
     first = first_call()
-    yield f"first E-step of a new process, kernels on disk: {first:.2f} s"
+    yield f"first E-step of a new process, with kernels on disk: {first:.2f} s"
     learned = learning_time(visible=20, hidden=4, connectivity=1.0, length=100_000 if full else 10_000)
     yield (
         f"learning ({learned.visible}, {learned.hidden}), T = {learned.length}: {learned.seconds:.1f} s, "
@@ -50,8 +50,8 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
     swept = growth(rounds=rounds)
     sizes = ", ".join(f"{one.hidden}: {one.microseconds:.1f}" for one in swept)
     power = exponent(swept)
-    yield f"a sweep of gibbs with its gradient, {swept[0].visible} visible spins, µs a slice by hidden spins: {sizes}"
-    yield f"it grows as Nh^{power:.2f}"
+    yield f"a sweep of gibbs with its gradient, {swept[0].visible} visible spins, µs/slice by hidden spins: {sizes}"
+    yield f"its time grows as Nh^{power:.2f}"
     raced = []
     for one in race(visible=80, hidden=8, connectivity=0.1, length=10_000 if full else 5_000):
         raced.append(one)

@@ -1,4 +1,4 @@
-"""What sampling costs: learning by `gibbs` against learning by `bp`, and how a sweep grows with the hidden spins."""
+"""The cost of sampling: learning by `gibbs`, `bp` and `exact`, and the time of a sweep against the hidden spins."""
 
 import time
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ SLICES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Raced:
-    """One learner on a network and recording that all of them are given; one thread."""
+    """One learner on the network and recording that all learners get; one thread."""
 
     estimator: str
     outcome: str
     iterations: int
     seconds: float
-    """of CPU, from the recording to the end of learning"""
+    """CPU time, from the recording to the end of learning"""
     rmse_J: float
     rmse_K: float
     rmse_L: float
@@ -42,7 +42,7 @@ def race(*, visible: int, hidden: int, connectivity: float, length: int) -> Iter
         learn = partial(
             fit, hidden=hidden, estimator=estimator, start="signs", truth=truth, scales=scales, seed=3
         )
-        # Compiles.
+        # The first call compiles.
         learn(recording[:50], max_iterations=2)
         start = time.thread_time()
         found = learn(recording)
@@ -64,11 +64,11 @@ class Swept:
     visible: int
     hidden: int
     microseconds: float
-    """of CPU, a slice"""
+    """CPU time per slice"""
 
 
 def growth(*, rounds: int) -> list[Swept]:
-    """A sweep at several numbers of hidden spins, taken in turns."""
+    """A sweep at several numbers of hidden spins, interleaved."""
     contenders = []
     for hidden in HIDDEN:
         couplings = draw_couplings(VISIBLE, hidden, connectivity=0.3, seed=1)

@@ -24,19 +24,8 @@ from kising.estimators.damping import damping_at
 from kising.estimators.estep import EStep
 from kising.estimators.totals import sum_lanes
 from kising.kernels.jit import inlined, kernel
-from kising.kernels.vectors import (
-    Vector,
-    fma,
-    fnma,
-    largest,
-    load,
-    log,
-    magnitude,
-    sections,
-    store,
-    tanh,
-    where_above,
-)
+from kising.kernels.vector_math import log, tanh
+from kising.kernels.vectors import Vector, fma, fnma, largest, load, magnitude, sections, store, where_above
 from kising.model import Array, Couplings
 
 # In place of zero, whose logarithm times itself is zero.

@@ -1,1 +1,1 @@
-"""What every compiled kernel is made of: jit settings, vectors, counter-based random numbers."""
+"""What compiled kernels are built from: jit settings, vectors and their mathematics, counter-based random numbers."""

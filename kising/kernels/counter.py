@@ -1,8 +1,8 @@
-"""Random numbers by their place: Philox, a cipher that turns a counter and a key into noise.
+"""Counter-based random numbers: Philox, a cipher that turns a counter and a key into noise.
 
-A number is a function of where it is used (which iteration, which slice, which unit) and of a seed, and of
-nothing else: not of how many were drawn before, by which thread, or in which process. This is Philox-4x32 with
-ten rounds (Salmon, Moraes, Dror and Shaw, 2011).
+A number depends on where it is used (iteration, slice, unit) and on a seed, and on nothing else: not on how many
+were drawn before, by which thread, or in which process. This is Philox-4x32 with ten rounds (Salmon, Moraes, Dror
+and Shaw, 2011).
 """
 
 import numpy as np
@@ -20,13 +20,13 @@ Words = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 
 
 def key_of(seed: Seed) -> np.uint64:
-    """A key, drawn from the stream of a seed."""
+    """The key of a seed, drawn from its random stream."""
     return np.uint64(random_stream(seed).integers(0, 2**64, dtype=np.uint64))
 
 
 @inlined
 def philox(key: np.uint64, a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> Words:
-    """Four words of 32 bits for a counter of four."""
+    """Four random words of 32 bits for a counter of four words."""
     low, high = key & LOW, key >> HALF
     for _ in range(ROUNDS):
         first, second = a * FIRST_FACTOR, c * SECOND_FACTOR
@@ -37,5 +37,5 @@ def philox(key: np.uint64, a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint6
 
 @inlined
 def uniform(word: np.uint64) -> float:
-    """A number strictly between 0 and 1."""
+    """A uniform random number, strictly between 0 and 1."""
     return (float(word) + 0.5) * TWO_TO_MINUS_32

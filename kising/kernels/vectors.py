@@ -1,54 +1,56 @@
 """Vectors: neighbouring numbers that a compiled kernel treats as one value.
 
-A vector holds what fits into 64 bytes, 8 doubles or 16 floats, each in a *lane* of its own; kernels give every
-lane a slice. Rows of (n, width) arrays are read with `load` and written with `store`; between them vectors are
-added, subtracted, multiplied and divided like numbers, also with plain numbers, which count in every lane.
+A vector fills 64 bytes: 8 doubles or 16 floats, each in a *lane* of its own. Kernels give every lane a slice.
+Rows of (n, width) arrays are read with `load` and written with `store`. In between, vectors are added,
+subtracted, multiplied and divided like numbers, also with plain numbers, which then stand in every lane.
 
-Compilers find such vectors in ordinary loops too, but guard each loop by checks of where its arrays lie, keep
-sums in memory instead of registers, and choose between several forms of the loop at run time. Here the text
-alone decides which operations are made and in which order: a kernel gives the same bits wherever its arrays
-lie, and compiles in a fraction of the time. That a product and the sum it enters are rounded together, once, is
-written too (`fma`, `fms`, `fnma`): left to the compiler, two forms of one loop would differ in their last bits.
+Compilers find such vectors in ordinary loops too. But they guard each loop with checks of the alignment of its
+arrays, keep sums in memory instead of registers, and choose between several forms of the loop at run time. Here
+the source alone decides which operations are done and in which order: a kernel gives the same bits wherever its
+arrays lie, and compiles in a fraction of the time. Fused products, a product and a sum rounded once, are written
+out for the same reason (`fma`, `fms`, `fnma`): left to the compiler, two forms of one loop would differ in their
+last bits.
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Concatenate, ParamSpec, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
 from numba import types
-from numba.core.cgutils import get_or_insert_function
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from kising.kernels.jit import inlined
+from kising.kernels.numba_internals import (
+    AbstractTemplate,
+    get_or_insert_function,
+    infer_global,
+    intrinsic,
+    ir,
+    lower_builtin,
+    models,
+    primitive,
+    register_model,
+    signature,
+)
 
 Vector: TypeAlias = Any
 Array: TypeAlias = npt.NDArray[Any]
-P = ParamSpec("P")
 
 BYTES = 64
-# e^x is 2^k e^r with |r| ≤ ½ log 2; log 2 in two parts, of which the first has zeros at its end.
-LOG2_HIGH, LOG2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-LOG2_E = 1.4426950408889634
-ROOT_2 = 1.4142135623730951
-# Of the formats: where the exponent begins, and what is added to it.
+# The floating-point formats: the position of the exponent, and the constant added to it.
 FRACTION_BITS = {types.float64: 52, types.float32: 23}
 BIAS = {types.float64: 1023, types.float32: 127}
-# Beyond this, e^x is infinite or zero; half of its logarithm to base 2 is still an exponent of the format.
-FARTHEST = {types.float64: 1400.0, types.float32: 170.0}
 
 
 def width_of(dtype: npt.DTypeLike) -> int:
-    """How many lanes a vector of these numbers has."""
+    """The number of lanes of a vector of this type."""
     return BYTES // np.dtype(dtype).itemsize
 
 
 def rows(n: int, dtype: npt.DTypeLike) -> Array:
-    """Zeros for `n` vectors, (n, width), where no vector straddles two lines of cache."""
+    """Zeros for `n` vectors, (n, width), aligned so that no vector straddles two cache lines."""
     size = max(n, 1) * BYTES
     room = np.zeros(size + BYTES, np.uint8)
     start = -room.ctypes.data % BYTES
@@ -57,21 +59,16 @@ def rows(n: int, dtype: npt.DTypeLike) -> Array:
 
 
 def sections(sizes: Sequence[int], dtype: npt.DTypeLike) -> tuple[Array, list[int]]:
-    """`rows` for several purposes in one array, and where each of them starts.
+    """One array of `rows` with a section for each size, and the row where each section starts.
 
-    One array keeps compiling quick: every array that is handed to a function adds seven arguments to it.
+    One array compiles faster than several: every array passed to a function adds seven arguments to it.
     """
     starts = [0, *accumulate(sizes)]
     return rows(starts[-1], dtype), starts[:-1]
 
 
-def _primitive(function: Callable[Concatenate[Any, P], Any]) -> Callable[P, Any]:
-    """The kernels' view of a function that tells the compiler what to generate for given types."""
-    return cast(Callable[P, Any], intrinsic(function))
-
-
 class VectorType(types.Type):
-    """The compiler's name for a vector of `dtype`."""
+    """The compiler's type of a vector of `dtype`."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
@@ -80,7 +77,7 @@ class VectorType(types.Type):
 
     @property
     def key(self) -> Any:
-        """What tells two such types apart."""
+        """Two vector types are equal if their keys are."""
         return self.dtype
 
 
@@ -94,8 +91,14 @@ def _element(of: VectorType) -> Any:
     return ir.DoubleType() if of.dtype == types.float64 else ir.FloatType()
 
 
-def _integers(of: VectorType) -> Any:
-    return ir.VectorType(ir.IntType(of.dtype.bitwidth), of.width)
+def _integers(of: VectorType, bits: int | None = None) -> Any:
+    """The type of a vector of integers with the lanes of `of`, by default as wide as its numbers."""
+    return ir.VectorType(ir.IntType(bits or of.dtype.bitwidth), of.width)
+
+
+def _constant(kind: Any, value: int) -> Any:
+    """A vector of integers with the same value in every lane."""
+    return ir.Constant(kind, [value] * kind.count)
 
 
 def _spread(context: Any, builder: Any, value: Any, given: Any, wanted: VectorType) -> Any:
@@ -103,15 +106,18 @@ def _spread(context: Any, builder: Any, value: Any, given: Any, wanted: VectorTy
     if isinstance(given, VectorType):
         return value
     number = context.cast(builder, value, given, wanted.dtype)
-    kind = context.get_value_type(wanted)
-    nothing = ir.Constant(kind, ir.Undefined)
-    first = builder.insert_element(nothing, number, ir.Constant(ir.IntType(32), 0))
-    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), wanted.width), [0] * wanted.width)
-    return builder.shuffle_vector(first, nothing, everywhere)
+    undefined = ir.Constant(context.get_value_type(wanted), ir.Undefined)
+    first = builder.insert_element(undefined, number, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(first, undefined, _constant(_integers(wanted, 32), 0))
+
+
+def _spread_all(context: Any, builder: Any, sig: Any, args: Any, wanted: VectorType) -> list[Any]:
+    """All arguments of a call as vectors."""
+    return [_spread(context, builder, a, t, wanted) for a, t in zip(args, sig.args, strict=True)]
 
 
 def _place(context: Any, builder: Any, array_type: Any, array: Any, row_type: Any, row: Any) -> Any:
-    """A pointer to a row."""
+    """A pointer to a row of an array."""
     kind = context.get_value_type(VectorType(array_type.dtype))
     start = context.make_array(array_type)(context, builder, array).data
     row = context.cast(builder, row, row_type, types.intp)
@@ -119,7 +125,7 @@ def _place(context: Any, builder: Any, array_type: Any, array: Any, row_type: An
     return builder.bitcast(builder.gep(start, [offset]), kind.as_pointer())
 
 
-@_primitive
+@primitive
 def load(typing: Any, array: Any, row: Any) -> Any:
     """A row of an array."""
 
@@ -130,7 +136,7 @@ def load(typing: Any, array: Any, row: Any) -> Any:
     return VectorType(array.dtype)(array, row), generate
 
 
-@_primitive
+@primitive
 def store(typing: Any, array: Any, row: Any, value: Any) -> Any:
     """Write a vector, or a number for all lanes, to a row of an array."""
 
@@ -144,9 +150,10 @@ def store(typing: Any, array: Any, row: Any, value: Any) -> Any:
 
 
 def _arithmetic(operators: tuple[Any, ...], instruction: str) -> None:
+    """Compile operators between vectors, or vectors and numbers, to an instruction."""
+
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        x, y = (_spread(context, builder, a, t, sig.return_type) for a, t in zip(args, sig.args, strict=True))
-        return getattr(builder, instruction)(x, y)
+        return getattr(builder, instruction)(*_spread_all(context, builder, sig, args, sig.return_type))
 
     for op in operators:
 
@@ -168,14 +175,14 @@ _arithmetic((operator.truediv, operator.itruediv), "fdiv")
 
 
 def _function(name: str, arity: int) -> Any:
-    """One of LLVM's own functions of vectors."""
+    """One of LLVM's intrinsic functions, applied to vectors."""
 
     def typed(typing: Any, *args: Any) -> Any:
         wanted = next(a for a in args if isinstance(a, VectorType))
 
         def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
             kind = context.get_value_type(wanted)
-            vectors = [_spread(context, builder, v, t, wanted) for v, t in zip(values, sig.args, strict=True)]
+            vectors = _spread_all(context, builder, sig, values, wanted)
             full_name = f"{name}.v{wanted.width}f{wanted.dtype.bitwidth}"
             function_type = ir.FunctionType(kind, [kind] * len(vectors))
             function = get_or_insert_function(builder.module, function_type, full_name)
@@ -195,12 +202,10 @@ magnitude = _function("llvm.fabs", 1)
 nearest = _function("llvm.rint", 1)
 largest = _function("llvm.maxnum", 2)
 smallest = _function("llvm.minnum", 2)
-
-
 _fuse = _function("llvm.fmuladd", 3)
 
 
-@_primitive
+@primitive
 def _negative(typing: Any, x: Any) -> Any:
     return x(x), lambda context, builder, sig, args: builder.fneg(args[0])
 
@@ -223,118 +228,59 @@ def fnma(a: Vector, b: Vector, c: Vector) -> Vector:
     return _fuse(_negative(a), b, c)
 
 
-@_primitive
+@primitive
 def where_above(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
-    """`yes` in the lanes where a > b, elsewhere, and where either is no number, `no`."""
+    """`yes` in the lanes where a > b, `no` elsewhere and where either is NaN."""
     of = next(x for x in (a, b) if isinstance(x, VectorType))
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        x, y, z, w = (_spread(context, builder, v, t, of) for v, t in zip(args, sig.args, strict=True))
+        x, y, z, w = _spread_all(context, builder, sig, args, of)
         return builder.select(builder.fcmp_ordered(">", x, y), z, w)
 
     return signature(of, a, b, yes, no), generate
 
 
-@_primitive
+@primitive
 def power_of_two(typing: Any, k: Any) -> Any:
-    """2^k of whole numbers k within the range of the format's exponents."""
-    fraction, bias = FRACTION_BITS[k.dtype], BIAS[k.dtype]
+    """2^k of whole numbers k that are valid exponents of the format."""
+    wide = _integers(k)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        small = builder.fptosi(args[0], ir.VectorType(ir.IntType(32), k.width))
-        wide = small if k.dtype == types.float32 else builder.sext(small, _integers(k))
-        biased = builder.add(wide, ir.Constant(_integers(k), [bias] * k.width))
-        bits = builder.shl(biased, ir.Constant(_integers(k), [fraction] * k.width))
+        exponent = builder.fptosi(args[0], _integers(k, 32))
+        if k.dtype == types.float64:
+            exponent = builder.sext(exponent, wide)
+        biased = builder.add(exponent, _constant(wide, BIAS[k.dtype]))
+        bits = builder.shl(biased, _constant(wide, FRACTION_BITS[k.dtype]))
         return builder.bitcast(bits, context.get_value_type(k))
 
     return k(k), generate
 
 
-@_primitive
-def _exponent(typing: Any, x: Any) -> Any:
-    """k of x = 2^k f, 1 ≤ f < 2, for positive numbers of full precision."""
-    fraction, bias = FRACTION_BITS[x.dtype], BIAS[x.dtype]
+@primitive
+def exponent(typing: Any, x: Any) -> Any:
+    """k of x = 2^k f, 1 ≤ f < 2, for positive normal numbers."""
+    wide, narrow = _integers(x), _integers(x, 32)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        bits = builder.bitcast(args[0], _integers(x))
-        k = builder.lshr(bits, ir.Constant(_integers(x), [fraction] * x.width))
-        small = ir.VectorType(ir.IntType(32), x.width)
-        k = k if x.dtype == types.float32 else builder.trunc(k, small)
-        k = builder.sub(k, ir.Constant(small, [bias] * x.width))
+        bits = builder.bitcast(args[0], wide)
+        k = builder.lshr(bits, _constant(wide, FRACTION_BITS[x.dtype]))
+        if x.dtype == types.float64:
+            k = builder.trunc(k, narrow)
+        k = builder.sub(k, _constant(narrow, BIAS[x.dtype]))
         return builder.sitofp(k, context.get_value_type(x))
 
     return x(x), generate
 
 
-@_primitive
-def _mantissa(typing: Any, x: Any) -> Any:
-    """f of x = 2^k f, 1 ≤ f < 2, for positive numbers of full precision."""
-    fraction, bias = FRACTION_BITS[x.dtype], BIAS[x.dtype]
+@primitive
+def mantissa(typing: Any, x: Any) -> Any:
+    """f of x = 2^k f, 1 ≤ f < 2, for positive normal numbers."""
+    wide, fraction = _integers(x), FRACTION_BITS[x.dtype]
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        bits = builder.bitcast(args[0], _integers(x))
-        bits = builder.and_(bits, ir.Constant(_integers(x), [(1 << fraction) - 1] * x.width))
-        bits = builder.or_(bits, ir.Constant(_integers(x), [bias << fraction] * x.width))
+        bits = builder.bitcast(args[0], wide)
+        bits = builder.and_(bits, _constant(wide, (1 << fraction) - 1))
+        bits = builder.or_(bits, _constant(wide, BIAS[x.dtype] << fraction))
         return builder.bitcast(bits, context.get_value_type(x))
 
     return x(x), generate
-
-
-@_primitive
-def _farthest(typing: Any, x: Any) -> Any:
-    value = FARTHEST[x.dtype]
-    return types.float64(x), lambda context, builder, sig, args: ir.Constant(ir.DoubleType(), value)
-
-
-@inlined
-def exp(given: Vector) -> Vector:
-    """e^x to within four units of the last place; 0 and ∞ beyond the format's range."""
-    x = smallest(largest(given, -_farthest(given)), _farthest(given))
-    k = nearest(x * LOG2_E)
-    r = fnma(k, LOG2_LOW, fnma(k, LOG2_HIGH, x))
-    p = fma(r, 1.0 / 6227020800.0, 1.0 / 479001600.0)
-    p = fma(p, r, 1.0 / 39916800.0)
-    p = fma(p, r, 1.0 / 3628800.0)
-    p = fma(p, r, 1.0 / 362880.0)
-    p = fma(p, r, 1.0 / 40320.0)
-    p = fma(p, r, 1.0 / 5040.0)
-    p = fma(p, r, 1.0 / 720.0)
-    p = fma(p, r, 1.0 / 120.0)
-    p = fma(p, r, 1.0 / 24.0)
-    p = fma(p, r, 1.0 / 6.0)
-    p = fma(p, r, 0.5)
-    p = fma(p * r, r, r) + 1.0
-    # In halves: 2^k itself may lie beyond the format where e^x does not.
-    half = nearest(0.5 * k)
-    value = p * power_of_two(half) * power_of_two(k - half)
-    # What is no number stays so.
-    return where_above(magnitude(given), -1.0, value, given)
-
-
-@inlined
-def log(x: Vector) -> Vector:
-    """The natural logarithm of positive numbers of full precision, to within four units of the last place or of
-    the sum's larger part.
-    """
-    k, f = _exponent(x), _mantissa(x)
-    k = where_above(f, ROOT_2, k + 1.0, k)
-    f = where_above(f, ROOT_2, 0.5 * f, f)
-    # log f = 2 atanh s, and s² ≤ 0.0295.
-    s = (f - 1.0) / (f + 1.0)
-    z = s * s
-    p = fma(z, 2.0 / 21.0, 2.0 / 19.0)
-    p = fma(p, z, 2.0 / 17.0)
-    p = fma(p, z, 2.0 / 15.0)
-    p = fma(p, z, 2.0 / 13.0)
-    p = fma(p, z, 2.0 / 11.0)
-    p = fma(p, z, 2.0 / 9.0)
-    p = fma(p, z, 2.0 / 7.0)
-    p = fma(p, z, 0.4)
-    p = fma(p, z, 2.0 / 3.0)
-    return fma(k, LOG2_HIGH, fma(k, LOG2_LOW, fma(p * z, s, s + s)))
-
-
-@inlined
-def tanh(x: Vector) -> Vector:
-    """tanh x, to within two units of the last place of 1."""
-    return 1.0 - 2.0 / (1.0 + exp(x + x))

@@ -1,6 +1,4 @@
-"""A sweep in words, without running anything: what `plan` and `status` say. Loads no compiler, no Ray, no
-pandas.
-"""
+"""What `kising plan` and `kising status` print, without running anything. Loads no compiler, no Ray, no pandas."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kising.sweep.drive.cost import CostModel, kind_of, memory
-from kising.sweep.drive.progress import duration
+from kising.sweep.drive.progress import duration, plural
 from kising.sweep.plan import Plan, Point
 from kising.sweep.spec import SweepSpec, read_spec
 from kising.sweep.store.artifacts import lacking_artifacts
@@ -22,23 +20,23 @@ from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.records import Progress
 from kising.version import NUMERICS
 
-# A driver writes progress.json about once a second; on another host, silence for this long is taken for its
-# end.
+# A driver writes progress.json about once a second; on another host, one silent for this long counts as ended.
 SILENCE_SECONDS = 60.0
-# Of the batches in flight, the oldest: the others are younger.
+# Of the batches in flight, the oldest ones.
 SHOWN_BATCHES = 5
-# Runs made to measure a machine: long enough to time, short enough to wait for.
+# Runs for calibration: long enough to time, short enough to wait for.
 CALIBRATION_LENGTH = 3000
 CALIBRATION_ITERATIONS = 10
 
 
 def describe_plan(spec: SweepSpec, path: Path) -> Iterator[str]:
-    """Points, runs, how many are done, and what is left in core-hours and memory."""
+    """Points, runs, how many are done, and the core-hours and memory of the rest."""
     plan = Plan.of(spec)
-    product = f"{len(plan.points)} points x {spec.realizations} realizations = {plan.n_runs} runs"
+    points, realizations = plural(len(plan.points), "point"), plural(spec.realizations, "realization")
+    product = f"{points} x {realizations} = {plural(plan.n_runs, 'run')}"
     yield f"{spec.name}: task {spec.task}, {product}"
     for axis in spec.axes:
-        yield f"  {' and '.join(axis.keys)}: {len(axis)} values"
+        yield f"  {' and '.join(axis.keys)}: {plural(len(axis), 'value')}"
     done = _done(plan, path)
     if done is None:
         yield f"nothing is done yet; results will go to {path}"
@@ -64,19 +62,19 @@ def _costs(plan: Plan, left: NDArray[np.int64]) -> Iterator[str]:
     cores = os.cpu_count() or 1
     yield (
         f"estimated cost of what is left: {seconds / 3600:.3g} core-hours "
-        f"({duration(seconds / cores)} on the {cores} cores of this machine)"
+        f"({duration(seconds / cores)} on {plural(cores, 'core')} of this machine)"
     )
-    yield f"estimated memory: {largest / 1e6:.0f} MB a run, at most"
+    yield f"estimated memory: {largest / 1e6:.0f} MB per run at most"
     if unknown:
         yield (
             f"never measured on this machine: {', '.join(sorted(unknown))}; "
-            "the estimate is rough until the first run, or `kising plan --calibrate`; kernels that "
-            "were never used are compiled first, up to half a minute a worker"
+            "the estimate is rough until the first run, or `kising plan --calibrate`; new kernels are "
+            "compiled first, for up to half a minute per worker"
         )
 
 
 def _done(plan: Plan, path: Path) -> NDArray[np.bool_] | None:
-    """Which runs of the plan are done, None where there is no directory of results."""
+    """Which runs of the plan are done with the current numerics; None if there are no results."""
     if not SweepDirectory(path).parts.is_dir():
         return None
     from kising.sweep.store.run_store import Store
@@ -91,7 +89,7 @@ def _done(plan: Plan, path: Path) -> NDArray[np.bool_] | None:
 
 
 def calibrate(spec: SweepSpec) -> None:
-    """Measure what runs of this sweep cost here, by short ones of each kind in this process."""
+    """Measure the cost of this sweep's runs on this machine, with short runs of each kind in this process."""
     from dataclasses import replace
 
     from kising.sweep.plan import Run, run_id_of
@@ -114,13 +112,13 @@ def calibrate(spec: SweepSpec) -> None:
                 costs.learn(short, {**row, "status": "done", "seconds": time.perf_counter() - start})
     known = dict(costs.iterations)
     costs.settle()
-    # Iterations were cut short: they say nothing of how many a whole run takes.
+    # Iterations were cut short: they do not tell how many a whole run takes.
     costs.iterations = known
     costs.save()
 
 
 def describe_status(path: Path) -> Iterator[str]:
-    """How a sweep stands; from what its driver last wrote, or, where that is missing, from its parts."""
+    """The state of a sweep: what its driver last wrote or, if that is missing, what its parts hold."""
     directory = SweepDirectory.open(path)
     progress = directory.read_progress()
     if progress is None:
@@ -134,29 +132,32 @@ def describe_status(path: Path) -> Iterator[str]:
         state = "interrupted"
     yield f"{path}: {state}, {progress.done} of {progress.total} runs done, {progress.failed} failed"
     if running:
-        rate = f"{progress.rate:.3g} runs a second" if progress.rate else "no rate yet"
+        flight = f"{plural(progress.running, 'run')} in flight on {plural(progress.workers, 'worker')}"
         eta = f", {duration(progress.eta)} to go" if progress.eta is not None else ""
-        yield f"  {progress.running} runs in flight on {progress.workers} workers, {rate}{eta}"
-        yield f"  driver: pid {progress.pid} on {progress.host}, heard of {_ago(progress.updated)} ago"
+        yield f"  {flight}, {_rate(progress.rate)}{eta}"
+        yield f"  driver: pid {progress.pid} on {progress.host}, last update {_ago(progress.updated)} ago"
         yield from _nodes(progress)
     elif state != "finished":
         yield f"  to go on: kising run {path}"
 
 
 def _nodes(progress: Progress) -> Iterator[str]:
-    """A line a node: cores in use, runs in flight, throughput; then what has been in flight longest."""
+    """One line per node: cores in use, runs in flight, throughput. Then the oldest batches in flight."""
     width = max(map(len, progress.nodes), default=0)
     for host, node in sorted(progress.nodes.items()):
         cores = "gone" if node.cores is None else f"{node.busy} of {node.cores:g} cores in use"
-        rate = f"{node.rate:.3g} runs a second" if node.rate else "no rate yet"
-        yield f"  {host:{width}}  {cores}, {node.runs} runs in flight, {node.finished} finished, {rate}"
+        runs = f"{plural(node.runs, 'run')} in flight, {node.finished} finished"
+        yield f"  {host:{width}}  {cores}, {runs}, {_rate(node.rate)}"
     for batch in progress.oldest[:SHOWN_BATCHES]:
-        plural = "" if batch.runs == 1 else "s"
-        yield f"  in flight for {duration(batch.seconds)} on {batch.host}: {batch.runs} run{plural}"
+        yield f"  in flight for {duration(batch.seconds)} on {batch.host}: {plural(batch.runs, 'run')}"
+
+
+def _rate(rate: float | None) -> str:
+    return f"{rate:.3g} runs/s" if rate else "no rate yet"
 
 
 def is_running(path: Path) -> bool:
-    """Whether a driver is at work on the sweep."""
+    """Whether a driver is running the sweep."""
     progress = SweepDirectory.open(path).read_progress()
     return progress is not None and _alive(progress)
 

@@ -1,7 +1,7 @@
 """Nothing is ever lost: sweeps are killed in every way there is, resumed, and compared bit by bit.
 
-The long campaign is `pytest -m faults --kills 1000 --ray-kills 150 --flips 2000`; a failure is repeated with the
-`--fault-seed` that it prints.
+The long campaign is `pytest -m faults --kills 1000 --ray-kills 150 --flips 2000`; the `--fault-seed` that it prints
+repeats a failure.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.campaign import Campaign, Tally
+from support.campaign import Campaign
 from support.damage import damage_parts
-from support.saboteur import STEPS
+from support.fault_injector import STEPS
+from support.judging import CampaignCounts
 
 
 @pytest.fixture(autouse=True)
@@ -20,27 +21,27 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+def judge(counts: CampaignCounts, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        print(f"\n{tally.line()}")
-    assert (tally.lost, tally.wrong) == (0, 0)
+        print(f"\n{counts.line()}")
+    assert (counts.lost, counts.wrong) == (0, 0)
 
 
 def test_killed_drivers_lose_nothing(
     tmp_path: Path, fault_seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tally = Campaign(tmp_path, fault_seed, realizations=1).in_process(8).tally
-    judge(tally, capsys)
-    assert tally.kills.total() >= 8
+    counts = Campaign(tmp_path, fault_seed, realizations=1).in_process(8).counts
+    judge(counts, capsys)
+    assert counts.kills.total() >= 8
 
 
 @pytest.mark.hosts
 def test_killed_rays_lose_nothing(
     tmp_path: Path, fault_seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tally = Campaign(tmp_path, fault_seed, realizations=2).on_ray(2).tally
-    judge(tally, capsys)
-    assert tally.kills.total() >= 2
+    counts = Campaign(tmp_path, fault_seed, realizations=2).on_ray(2).counts
+    judge(counts, capsys)
+    assert counts.kills.total() >= 2
 
 
 @pytest.mark.faults
@@ -55,16 +56,16 @@ def test_the_long_campaign(
         for end in ends:
             end.result()
     finally:
-        judge(inside.tally + on_ray.tally, capsys)
+        judge(inside.counts + on_ray.counts, capsys)
     if kills - ray_kills >= 500:
-        assert inside.tally.steps == set(STEPS)
+        assert inside.counts.steps == set(STEPS)
 
 
 @pytest.mark.faults
 def test_many_damaged_parts(
     tmp_path: Path, fault_seed: int, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tally = damage_parts(tmp_path, fault_seed, request.config.getoption("--flips"))
+    counts = damage_parts(tmp_path, fault_seed, request.config.getoption("--flips"))
     with capsys.disabled():
-        print(f"\n{tally.line()}")
-    assert (tally.read_as_data, tally.missed) == (0, 0)
+        print(f"\n{counts.line()}")
+    assert (counts.read_as_data, counts.missed) == (0, 0)

@@ -1,4 +1,4 @@
-"""Faults besides kills: disks that refuse, signals, clocks, strangers' files, two drivers."""
+"""Faults besides kills: failing disks, signals, clocks, foreign files, two drivers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from support.campaign import SHORT, Zygote, count_wrong
+from support.campaign import SHORT
 from support.children import python
+from support.drivers import ForkingServer
+from support.judging import count_wrong
+from support.nodes import PATHS
 
 import kising
 import kising.run
@@ -58,13 +61,13 @@ def assert_whole(rows: pd.DataFrame, reference: pd.DataFrame) -> None:
 
 
 def finish(out: Path, reference: pd.DataFrame) -> None:
-    """The same command again, and what it must come to."""
+    """Run the same command again, and check the results."""
     assert_whole(run_sweep(TINY, out=out, in_process=True).runs, reference)
     assert SweepDirectory(out).temporaries() == []
 
 
 class RefusingDisk:
-    """Makes the operating system refuse the nth change of the disk, and all later ones if it `lasts`."""
+    """Makes the operating system refuse the nth change of the disk and, if it `lasts`, all later ones."""
 
     def __init__(self, code: int, nth: int, *, lasts: bool) -> None:
         self.count = 0
@@ -102,7 +105,7 @@ class RefusingDisk:
 
 
 def refusal(out: Path) -> str | None:
-    """Run a sweep, and return what it says if it cannot go on."""
+    """Run a sweep, and return its message if it cannot go on."""
     try:
         run_sweep(TINY, out=out, in_process=True)
     except StoreError as error:
@@ -138,7 +141,7 @@ def test_a_disk_that_refuses_any_of_its_changes_loses_nothing(
             assert words in message
             assert "\n" not in message
         finish(out, reference)
-    # The rest is what a sweep can do without: the prices of runs, for the next plan.
+    # A sweep ignores the rest: the costs of runs, for the next plan.
     assert refused * stride > 0.7 * counter.count
 
 
@@ -158,21 +161,21 @@ def test_only_parts_are_trusted(tmp_path: Path, reference: pd.DataFrame, content
     assert CliRunner().invoke(main, ["verify", str(out)]).exit_code == 0
 
 
-def test_strangers_among_the_parts_are_left_alone(tmp_path: Path, reference: pd.DataFrame) -> None:
+def test_foreign_files_among_the_parts_are_left_alone(tmp_path: Path, reference: pd.DataFrame) -> None:
     out = tmp_path / "r"
     run_sweep({**TINY, "realizations": 1}, out=out, in_process=True)
     (part,) = (out / "parts").iterdir()
     elsewhere = tmp_path / part.name
     os.rename(part, elsewhere)
-    part.symlink_to(elsewhere)  # what a link leads to is not ours
+    part.symlink_to(elsewhere)  # a link is not a part
     (out / "parts" / "notes.txt").write_text("mine")
     (out / "parts" / part.name.replace("part-2", "part-1")).mkdir()
-    said: list[str] = []
+    messages: list[str] = []
     spec, path = kising.run.locate(TINY, out)
-    results = kising.run.run(spec, path, kising.run.Session(in_process=True, say=said.append))
+    results = kising.run.run(spec, path, kising.run.Session(in_process=True, say=messages.append))
     assert results.outcome.done == 4
     assert_whole(results.runs, reference)
-    assert sum("is not a part: left alone, not read" in line for line in said) == 3
+    assert sum("is not a part: left alone, not read" in line for line in messages) == 3
     assert (out / "parts" / "notes.txt").read_text() == "mine"
     assert elsewhere.exists()
 
@@ -181,35 +184,35 @@ def test_a_clock_that_jumps_back_changes_nothing(
     tmp_path: Path, reference: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_time, real_ns = time.time, time.time_ns
-    looks = 0
+    readings = 0
 
     def backwards() -> int:
-        """Every look at the clock is an hour before the last."""
-        nonlocal looks
-        looks += 1
-        return real_ns() - looks * 3600 * 10**9
+        """Every reading of the clock is an hour before the last."""
+        nonlocal readings
+        readings += 1
+        return real_ns() - readings * 3600 * 10**9
 
     with monkeypatch.context() as patch:
         patch.setattr("kising.sweep.task.NUMERICS", 0)
         patch.setattr("kising.run.NUMERICS", 0)
         run_sweep(TINY, out=tmp_path / "r", in_process=True)
     monkeypatch.setattr(time, "time_ns", backwards)
-    monkeypatch.setattr(time, "time", lambda: real_time() - looks * 3600)
-    # The later rows, which count, are older by the clock than those that they replace.
+    monkeypatch.setattr(time, "time", lambda: real_time() - readings * 3600)
+    # The later rows, which are valid, are older by the clock than those they replace.
     results = run_sweep(TINY, out=tmp_path / "r", in_process=True, stale="redo")
-    assert looks
+    assert readings
     assert_whole(results.runs, reference)
     finish(tmp_path / "r", reference)
 
 
 @pytest.fixture(scope="module")
-def learn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Zygote, Path, pd.DataFrame]]:
+def learn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ForkingServer, Path, pd.DataFrame]]:
     place = tmp_path_factory.mktemp("signals")
     file = place / "learn.yaml"
     file.write_text(SHORT["learn"].replace("realizations: 4", "realizations: 2"))
     whole = run_sweep(file, out=place / "whole", in_process=True).runs
-    with Zygote([file]) as zygote:
-        yield zygote, file, whole
+    with ForkingServer([file]) as server:
+        yield server, file, whole
 
 
 @pytest.mark.parametrize(
@@ -217,16 +220,16 @@ def learn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Zygote, Pa
     [[signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP], [signal.SIGINT, signal.SIGINT]],
     ids=["Ctrl-C", "SIGTERM", "SIGHUP", "Ctrl-C twice"],
 )
-def test_signals_stop_a_sweep_in_good_order(
-    learn: tuple[Zygote, Path, pd.DataFrame], tmp_path: Path, numbers: list[signal.Signals]
+def test_signals_stop_a_sweep_and_it_resumes(
+    learn: tuple[ForkingServer, Path, pd.DataFrame], tmp_path: Path, numbers: list[signal.Signals]
 ) -> None:
-    zygote, file, whole = learn
+    server, file, whole = learn
     out = tmp_path / "r"
     signals = [(0.1 + 0.1 * place, int(number)) for place, number in enumerate(numbers)]
-    status, sent = zygote.session(file, out, signals=signals, at_work=True)
+    status, sent = server.run_driver(file, out, signals=signals, at_work=True)
     assert sent
     assert os.waitstatus_to_exitcode(status) == 128 + numbers[0]
-    errors = zygote.errors(out)
+    errors = server.errors(out)
     assert f"stopped by {numbers[0].name} with" in errors
     assert f"to go on: kising run {out}" in errors
     assert "Traceback" not in errors
@@ -236,8 +239,8 @@ def test_signals_stop_a_sweep_in_good_order(
     progress = SweepDirectory(out).read_progress()
     assert progress is not None
     assert progress.state == "interrupted"
-    status, _ = zygote.session(file, out)
-    assert status == 0, zygote.errors(out)
+    status, _ = server.run_driver(file, out)
+    assert status == 0, server.errors(out)
     assert_whole(pd.read_parquet(out / "runs.parquet"), whole)
 
 
@@ -284,22 +287,22 @@ def test_a_file_system_without_flock_still_has_one_driver(
             run_sweep(TINY, out=out, in_process=True)
         child.kill()
         child.wait()
-        finish(out, reference)  # its holder is dead, and nobody had to tidy up
+        finish(out, reference)  # its holder is dead; nothing has to be cleaned up
 
 
-def test_a_driver_whose_lock_was_taken_from_it_stops(
+def test_a_driver_whose_lock_was_removed_stops(
     tmp_path: Path, reference: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import kising.sweep.task as task
 
     real = task.perform
 
-    def meddled(run: Any, *rest: Any) -> Any:
+    def remove_lock(run: Any, *rest: Any) -> Any:
         (tmp_path / "r" / ".lock").unlink(missing_ok=True)
         return real(run, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(task, "perform", meddled)
+        patch.setattr(task, "perform", remove_lock)
         with pytest.raises(LockedError, match="removed or replaced"):
             run_sweep(TINY, out=tmp_path / "r", in_process=True)
     assert not list((tmp_path / "r" / "parts").iterdir())
@@ -313,22 +316,23 @@ def test_a_checkpoint_from_elsewhere_is_not_trusted(tmp_path: Path, reference: p
     for number, run_id in enumerate(reference["run_id"]):
         header = json.dumps({"format": 1, "run_id": run_id, "numerics": 1, "seconds": 1.0})
         (states / f"{run_id}.state").write_bytes(b"0" * 64 + b"\n" + header.encode() + b"\n" + b"x" * number)
-    said: list[str] = []
+    messages: list[str] = []
     spec, path = kising.run.locate(TINY, out)
-    results = kising.run.run(spec, path, kising.run.Session(in_process=True, say=said.append))
-    assert sum("starts over" in line for line in said) == 4
+    results = kising.run.run(spec, path, kising.run.Session(in_process=True, say=messages.append))
+    assert sum("starts over" in line for line in messages) == 4
     assert_whole(results.runs, reference)
     assert list(states.iterdir()) == []
 
 
 OUT_OF_MEMORY = """
-    from support import sample_work as works
+    from support import sample_work
     from kising.sweep.drive.conductor import conduct
-    from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
+    from kising.sweep.execute.ray_cluster import RayCluster
+    from kising.sweep.execute.ray_executor import RayExecutor
     from kising.sweep.execute.protocol import Need
 
-    executor = RayExecutor(works.work, RayCluster.start(cpus=1))
-    source, rows = [works.FakeRun(n, "hog" if n == 1 else "square") for n in range(3)], []
+    executor = RayExecutor(sample_work.work, RayCluster.start(cpus=1))
+    source, rows = [sample_work.FakeRun(n, "hog" if n == 1 else "square") for n in range(3)], []
     conduct(source, executor, rows.extend, cost=lambda run: 1.0, need=lambda run: Need(), total=len(source))
     executor.close()
     for row in sorted(rows, key=lambda row: row["run_id"]):
@@ -342,10 +346,9 @@ def test_a_run_that_takes_all_memory_fails_alone_and_says_how_much() -> None:
     free, total = (int(found[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
     if free < 6_000_000:
         pytest.skip("this test fills 4 GB")
-    paths = [str(Path(kising.__file__).parents[1]), str(Path(__file__).parents[1])]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPATH": PATHS,
         "RAY_memory_usage_threshold": f"{1 - (free - 4_000_000) / total:.4f}",
         "RAY_memory_monitor_refresh_ms": "100",
     }
@@ -364,9 +367,7 @@ def test_a_run_that_takes_all_memory_fails_alone_and_says_how_much() -> None:
 
 
 def test_nothing_on_disk_can_run_code() -> None:
-    """Batches are unpickled in workers, from Ray's own connections; whatever is on a disk is read by loaders
-    that make data and nothing else.
-    """
+    """Batches are unpickled in workers, from Ray's own connections. Files are read by loaders that cannot run code."""
     package = Path(kising.__file__).parent
     unpickled, loads = set(), []
     for file in sorted(package.rglob("*.py")):

@@ -1,4 +1,4 @@
-"""Random numbers by their place."""
+"""Counter-based random numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def many(key: int, n: int) -> np.ndarray:
     ],
 )
 def test_known_answers(fill: int, answer: tuple) -> None:
-    """Those that the authors of Philox-4x32-10 give with it: all bits clear, and all bits set."""
+    """Those published by the authors of Philox-4x32-10: all bits clear, and all bits set."""
     key = np.uint64(fill) << np.uint64(32) | np.uint64(fill)
     assert words(key, fill, fill, fill, fill) == answer
 

@@ -1,4 +1,4 @@
-"""The judge of every way to run a sweep: the rows are the same bits."""
+"""However a sweep is run, its rows are the same, bit for bit."""
 
 from __future__ import annotations
 

@@ -34,11 +34,11 @@ frame.onload = () => {{
 
 
 def look(page: Path, width: int, place: Path) -> dict[str, Any]:
-    """What a browser window of this width shows of a page; no message on its console is allowed.
+    """Measure a page in a browser window of this width; fail on any message on the console.
 
-    images and drawn: how many there are, and how many of them could be shown; widest and narrowest: the rightmost edge
-    and the smallest width of any, in pixels; overflow: by how many the page is wider than the window; small: texts
-    below 12 pixels; cards: how a row of the claims is laid out.
+    images, drawn: the number of images, and of those that could be shown. widest, narrowest: the rightmost edge and
+    the smallest width of an image, in pixels. overflow: pixels by which the page is wider than the window. small:
+    the number of texts below 12 pixels. cards: the layout of a row of claims.
     """
     probe = place / "probe.html"
     probe.write_text(PROBE.format(width=width, page=html.escape(page.read_text())))

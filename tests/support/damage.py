@@ -1,4 +1,4 @@
-"""Damage parts at random and see whether a byte of them is read as data."""
+"""Damages parts at random, and checks that no byte of them is read as data."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from pathlib import Path
 
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.run_store import Store
-from support.campaign import SHORT, Sweep, count_wrong
+from support.campaign import SHORT
+from support.judging import ReferencedSweep, count_wrong
 
 KINDS = ("flip of a bit", "flips of several bits", "truncation", "emptying", "block of zeros", "longer end")
 PARTS = 6
 
 
 @dataclass
-class DamageTally:
-    """What damage has come to."""
+class DamageCounts:
+    """The counters of damaged parts."""
 
     seed: int
     done: Counter[str] = field(default_factory=Counter)
     read_as_data: int = 0  # damaged parts of which a row was read
-    missed: int = 0  # damaged parts that were not named, or whose neighbours were not read
+    missed: int = 0  # damaged parts that were not reported, or whose neighbours were not read
 
     def line(self) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.done.items()))
@@ -32,9 +33,9 @@ class DamageTally:
         )
 
 
-def damage_parts(place: Path, seed: int, count: int) -> DamageTally:
-    """Damage one of several parts of a real sweep, read them all, put it right, and so on."""
-    sweep = Sweep(place / "sweep", SHORT["infer"].replace("realizations: 24", "realizations: 8"))
+def damage_parts(place: Path, seed: int, count: int) -> DamageCounts:
+    """Damage one of several parts of a real sweep, read them all, repair it, and so on."""
+    sweep = ReferencedSweep(place / "sweep", SHORT["infer"].replace("realizations: 24", "realizations: 8"))
     rows = sweep.reference.to_dict("records")
     rows = [
         {name: value for name, value in row.items() if value == value and value is not None} for row in rows
@@ -46,9 +47,9 @@ def damage_parts(place: Path, seed: int, count: int) -> DamageTally:
         for start in range(PARTS):
             chosen = rows[start::PARTS]
             holds[store.commit(chosen).name] = {str(row["run_id"]) for row in chosen}
-    generator, tally = random.Random(seed), DamageTally(seed)
+    generator, counts = random.Random(seed), DamageCounts(seed)
     everything = set().union(*holds.values())
-    while tally.done.total() < count:
+    while counts.done.total() < count:
         kind, name = generator.choice(KINDS), generator.choice(sorted(holds))
         path = directory.parts / name
         good = path.read_bytes()
@@ -56,16 +57,16 @@ def damage_parts(place: Path, seed: int, count: int) -> DamageTally:
         if bad == good:
             continue
         path.write_bytes(bad)
-        tally.done[kind] += 1
+        counts.done[kind] += 1
         reader = Store.open(directory, writable=False)
         found = reader.read_runs(sweep.plan.ids)
         read = set(found["run_id"])
-        tally.read_as_data += bool(read & holds[name]) or count_wrong(found, sweep.reference) > 0
-        tally.missed += [part.name for part in reader.scan().damaged] != [name] or read != everything - holds[
+        counts.read_as_data += bool(read & holds[name]) or count_wrong(found, sweep.reference) > 0
+        counts.missed += [part.name for part in reader.scan().damaged] != [
             name
-        ]
+        ] or read != everything - holds[name]
         path.write_bytes(good)
-    return tally
+    return counts
 
 
 def damaged(data: bytes, kind: str, generator: random.Random) -> bytes:

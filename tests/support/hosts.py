@@ -1,6 +1,6 @@
-"""Hosts made of namespaces: each has a network, processes, a name, shared memory and Ray's directory of its own.
+"""Hosts made of namespaces, each with a network, processes, a name, shared memory and a Ray directory of its own.
 
-They hang on a bridge in a namespace of its own, so nothing of the machine's network is touched. Needs root.
+They are connected by a bridge in a namespace of its own: the machine's network is not touched. Needs root.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.nodes import RAY, STORE, descendants, environment
+from support.nodes import RAY, STORE, environment
+from support.processes import descendants
 
 NETWORK = "10.77.0"
 PORT = 6379
@@ -30,7 +31,7 @@ exec "$@"
 
 
 def unavailable() -> str | None:
-    """Why this machine has no such hosts, or None."""
+    """Why this machine cannot have such hosts, or None."""
     if os.geteuid() != 0:
         return "hosts in network namespaces need root"
     if not all(map(shutil.which, ("ip", "unshare", "nsenter"))):
@@ -55,7 +56,7 @@ def run(*command: str) -> None:
 
 
 class Host:
-    """One host, with a Ray node on it once `start` was called."""
+    """One host, with a Ray node once `start` was called."""
 
     def __init__(self, lan: Lan, name: str, number: int) -> None:
         self.name, self.address = name, f"{NETWORK}.{number}"
@@ -74,7 +75,7 @@ class Host:
         self.heal()
 
     def start(self, *arguments: str) -> None:
-        """Start the host with a Ray node on it, or, without arguments, with none."""
+        """Start the host with a Ray node or, without arguments, with none."""
         script = START.format(scratch=self._scratch, directory=self._lan.directory, name=self.name)
         node = [*RAY, "start", "--block", *STORE, f"--node-ip-address={self.address}", *arguments]
         with self._log.open("ab") as log:
@@ -117,7 +118,7 @@ class Host:
 
     @contextmanager
     def background(self, *command: str) -> Iterator[subprocess.Popen[str]]:
-        """Run a command meanwhile; what has not ended by itself is killed."""
+        """Run a command in the background; it is killed at the end if it has not ended by itself."""
         with subprocess.Popen(
             self.command(*command),
             env=self._lan.variables,
@@ -131,7 +132,7 @@ class Host:
                 process.kill()
 
     def cut(self) -> None:
-        """Pull the plug: the link stays up, nothing comes through, and nobody is told."""
+        """Cut the link: it stays up, but nothing comes through, and nobody is notified."""
         run("ip", "-n", self._lan.switch, "link", "set", self._plug, "nomaster")
 
     def heal(self) -> None:
@@ -139,8 +140,8 @@ class Host:
 
     def kill(self) -> None:
         if self._process is not None:
-            # What unshare started ends with it, and with that every process of the host.
-            for pid in [*descendants(self._process.pid)[:1], self._process.pid]:
+            # The child of unshare ends with it, and with that every process of the host.
+            for pid in [*[*descendants(self._process.pid)][:1], self._process.pid]:
                 with subprocess.Popen(["kill", "-9", str(pid)], stderr=subprocess.DEVNULL):
                     pass
             self._process.wait()
@@ -152,7 +153,7 @@ class Host:
 
 
 class Lan:
-    """Hosts on a bridge; those with a Ray node are one cluster, the first its head."""
+    """Hosts on a bridge. Those with a Ray node form one cluster; the first is its head."""
 
     def __init__(self, base: Path) -> None:
         self.base, self.directory = base, base / "ray"
@@ -172,26 +173,26 @@ class Lan:
         return host
 
     def cluster(self, *names: str) -> list[Host]:
-        """Start a host of one cpu for each name, wait until they are one cluster, and return them."""
+        """Start a host with one cpu for each name, wait until they form a cluster, and return them."""
         head, *others = hosts = [self.add(name) for name in names]
         head.start(
             "--head", f"--port={PORT}", "--num-cpus=1", f"--temp-dir={self.directory}",
             "--include-dashboard=false",
         )  # fmt: skip
-        self._listening(head)
+        self._wait_for_head(head)
         for host in others:
             host.start(f"--address={self.address}", "--num-cpus=1")
-        self._whole(len(hosts), head)
+        self._wait_for_nodes(len(hosts), head)
         return hosts
 
-    def _listening(self, head: Host) -> None:
+    def _wait_for_head(self, head: Host) -> None:
         code = f"import socket; socket.create_connection(({head.address!r}, {PORT}), 1).close()"
         end = time.monotonic() + 60
         while head.run(sys.executable, "-c", code).returncode:
             assert time.monotonic() < end, "the head does not start"
             time.sleep(0.2)
 
-    def _whole(self, count: int, head: Host) -> None:
+    def _wait_for_nodes(self, count: int, head: Host) -> None:
         code = (
             "import sys, time, ray; ray.init(sys.argv[1], log_to_driver=False)\n"
             "while sum(node['Alive'] for node in ray.nodes()) < int(sys.argv[2]): time.sleep(0.2)"
@@ -206,7 +207,7 @@ class Lan:
 
 @contextmanager
 def lan() -> Iterator[Lan]:
-    """A network without hosts; those added inside end with it."""
+    """A network without hosts; hosts added inside end with it."""
     with tempfile.TemporaryDirectory(prefix="kx-", dir="/tmp", ignore_cleanup_errors=True) as base:
         lan = Lan(Path(base))
         try:

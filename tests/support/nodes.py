@@ -1,24 +1,28 @@
-"""Ray nodes for tests, each a `ray start` of its own: on this machine, or on hosts made of network namespaces."""
+"""Ray nodes for tests, each started with `ray start`: on this machine, or on hosts made of network namespaces."""
 
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+import kising
+from support.processes import kill_family
+
 TESTS = str(Path(__file__).parents[1])
+# The kising of these tests, and the modules that workers import.
+PATHS = os.pathsep.join([str(Path(kising.__file__).parents[1]), TESTS])
 TOKEN = "0123456789abcdef" * 4
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 KISING = [sys.executable, "-m", "kising.cli"]
 QUICK = {
-    # As cluster.yaml sets them.
+    # As in cluster.yaml.
     "RAY_health_check_period_ms": "2000",
     "RAY_health_check_timeout_ms": "5000",
     "RAY_health_check_failure_threshold": "3",
@@ -29,7 +33,7 @@ STORE = ["--object-store-memory=80000000"]
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The variables of whoever takes part in a cluster."""
+    """The variables of every member of a cluster."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
     return {
@@ -38,7 +42,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         **QUICK,
         "RAY_USAGE_STATS_ENABLED": "0",
         "HOME": str(home),
-        "PYTHONPATH": TESTS,
+        "PYTHONPATH": PATHS,
         **more,
     }
 
@@ -84,12 +88,24 @@ class Nodes:
         return len(self._nodes) - 1
 
     def kill(self, number: int) -> None:
-        """Kill a node and all that runs on it, as a power cut would."""
+        """Kill a node and all its processes, as a power cut would."""
         kill_family(self._nodes[number].pid)
         self._nodes[number].wait()
 
+    def drain(self, resource: str) -> None:
+        """Announce the end of the node that has a resource, as a cloud does before it reclaims an instance."""
+        code = (
+            "import sys, time, ray; from ray._raylet import GcsClient;"
+            "from ray.core.generated.autoscaler_pb2 import DrainNodeReason;"
+            "ray.init(sys.argv[1], log_to_driver=False);"
+            "(node,) = [node['NodeID'] for node in ray.nodes() if sys.argv[2] in node['Resources']];"
+            "reason, end = DrainNodeReason.Value('DRAIN_NODE_REASON_PREEMPTION'), int((time.time() + 2) * 1000);"
+            "assert GcsClient(address=sys.argv[1]).drain_node(node, reason, 'reclaimed', end)[0]"
+        )
+        self.run(sys.executable, "-c", code, self.address, resource).check_returncode()
+
     def wait(self, nodes: int, seconds: float = 60.0) -> None:
-        """Wait until so many nodes are alive."""
+        """Wait until this number of nodes is alive."""
         code = (
             "import sys, ray; from ray._private.state import GlobalState; from ray._raylet import GcsClientOptions;"
             "state = GlobalState(); state._initialize_global_state(GcsClientOptions.create("
@@ -109,7 +125,7 @@ class Nodes:
     def run(
         self, *command: str, seconds: float = 120.0, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command as a member of the cluster, not where a kising lies: workers import from there."""
+        """Run a command as a member of the cluster, outside of any checkout: workers import from their directory."""
         return subprocess.run(
             command,
             env={**self.variables, **variables},
@@ -121,7 +137,7 @@ class Nodes:
 
     @contextmanager
     def background(self, *command: str) -> Iterator[subprocess.Popen[str]]:
-        """The same, meanwhile; what has not ended by itself is killed."""
+        """Run a command in the background; it is killed at the end if it has not ended by itself."""
         with subprocess.Popen(
             command,
             env=self.variables,
@@ -142,8 +158,8 @@ class Nodes:
 
 @contextmanager
 def nodes(**variables: str) -> Iterator[Nodes]:
-    """No nodes yet; all that are started inside end with it."""
-    # Ray's sockets want a short path.
+    """A cluster without nodes yet; all nodes started inside end with it."""
+    # Ray's sockets need a short path.
     with tempfile.TemporaryDirectory(prefix="kn-", dir="/tmp", ignore_cleanup_errors=True) as base:
         cluster = Nodes(Path(base), **variables)
         try:
@@ -163,25 +179,3 @@ def wait_until_listening(address: str, seconds: float) -> None:
             time.sleep(0.1)
         else:
             return
-
-
-def kill_family(pid: int) -> None:
-    """Kill a process and all its descendants, wherever they have moved to."""
-    for member in [pid, *descendants(pid)]:
-        with suppress(ProcessLookupError):
-            os.kill(member, signal.SIGKILL)
-
-
-def descendants(pid: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, front = [], [pid]
-    while front:
-        front = [child for parent in front for child in parents.get(parent, [])]
-        found.extend(front)
-    return found

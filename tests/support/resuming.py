@@ -1,4 +1,4 @@
-"""Learning that was stopped, against learning that was not."""
+"""Learning that was stopped and resumed, compared with learning that was not."""
 
 from __future__ import annotations
 

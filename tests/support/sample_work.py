@@ -1,4 +1,4 @@
-"""Runs and works for the tests of execution; a module of its own, because workers import it too."""
+"""Runs and their work for tests of execution; a module of its own because workers import it too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FakePoint:
 
 @dataclass(frozen=True)
 class FakeRun:
-    """A run that carries what its work shall do."""
+    """A run that carries what its work is to do."""
 
     realization: int
     act: str = "square"
@@ -42,7 +42,7 @@ def runs(count: int, act: str = "square", where: str | Path = "") -> list[FakeRu
 def work(
     run: FakeRun, threads: int, timeout: float | None, saved: bytes | None
 ) -> Generator[Callable[[], bytes], None, dict[str, object]]:
-    """Do what the run says, and return its row; only one that counts has states to go on from."""
+    """Do what the run asks, and return its row; only runs that count have states to resume from."""
     match run.act:
         case "raise":
             raise ValueError(f"no solution\nat {run.realization}")
@@ -68,7 +68,7 @@ def work(
         case "pause":
             time.sleep(0.2)
         case "count" | "count and die":
-            # Squares by adding odd numbers, a tenth of a second each; notes where each attempt began.
+            # Squares by adding odd numbers, a tenth of a second each; notes where each attempt starts.
             total, begun = map(int, saved.split()) if saved else (0, 0)
             with (Path(run.where) / run.run_id).open("a") as notes:
                 notes.write(f"{begun} ")
@@ -133,6 +133,7 @@ def _refuse_below(least: float) -> Callable[[float], float]:
 
 
 def _threads_in_force(asked: int) -> float:
+    """1.0 if all libraries are limited to the number asked for."""
     import numba
     from threadpoolctl import threadpool_info
 

@@ -1,7 +1,7 @@
-"""Goes along in a driver whose runs shall not be over too soon: they wait at a gate that the test opens.
+"""Work that waits until the test allows it, so that what a test does happens in the middle of a sweep.
 
-As a script it is the command `kising` with one word before the others: the file in which the test says how far the
-gate is open. A module of its own, beside sample_work.py, because workers import it too.
+As a script this is the command `kising` with one more argument before the others: the file that holds the number of
+allowed realizations. A module of its own because workers import it too.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ import kising.sweep.task as task
 _real_perform = task.perform
 
 
-def open_to(gate: Path, realizations: int) -> None:
-    """Let runs through whose realization is below a number; the others wait for a higher one."""
-    new = gate.with_suffix(".new")
+def allow(limit_file: Path, realizations: int) -> None:
+    """Let runs start whose realization is below a number; the others wait for a higher one."""
+    new = limit_file.with_suffix(".new")
     new.write_text(str(realizations))
-    new.replace(gate)
+    new.replace(limit_file)
 
 
-def gated(gate: Path, run: Any, threads: int, timeout: float | None, saved: bytes | None) -> Any:
-    """The real work, behind the gate."""
-    while run.realization >= int(gate.read_text()):
+def perform_when_allowed(
+    limit_file: Path, run: Any, threads: int, timeout: float | None, saved: bytes | None
+) -> Any:
+    """The real work, once its realization is allowed."""
+    while run.realization >= int(limit_file.read_text()):
         time.sleep(0.05)
     return _real_perform(run, threads, timeout, saved)
 
 
-def main(gate: Path, arguments: list[str]) -> None:
-    """What `kising` does with arguments, its runs behind a gate."""
+def main(limit_file: Path, arguments: list[str]) -> None:
+    """The command `kising` with arguments, whose runs wait until they are allowed."""
     from kising.cli import main
 
-    task.perform = partial(gated, gate)
+    task.perform = partial(perform_when_allowed, limit_file)
     main(arguments)
 
 
 if __name__ == "__main__":
-    from support import waiting_work as gate  # the module that workers know, not this script
+    from support import waiting_work  # the module that workers import, not this script
 
-    gate.main(Path(sys.argv[1]), sys.argv[2:])
+    waiting_work.main(Path(sys.argv[1]), sys.argv[2:])

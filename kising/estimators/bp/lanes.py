@@ -22,7 +22,8 @@ import numpy.typing as npt
 from kising.estimators.bp.edges import Indices
 from kising.estimators.damping import damping_at
 from kising.kernels.jit import inlined, kernel
-from kising.kernels.vectors import Vector, exp, fma, fms, fnma, load, sections, store, width_of
+from kising.kernels.vector_math import exp
+from kising.kernels.vectors import Vector, fma, fms, fnma, load, sections, store, width_of
 from kising.model import Array
 
 # Rows of Tile.state.

@@ -18,7 +18,8 @@ import numpy as np
 from kising.estimators.chunks import Chunk, Estimate
 from kising.estimators.totals import sum_lanes
 from kising.kernels.jit import inlined, kernel
-from kising.kernels.vectors import Vector, exp, fma, load, magnitude, sections, store, where_above
+from kising.kernels.vector_math import exp
+from kising.kernels.vectors import Vector, fma, load, magnitude, sections, store, where_above
 from kising.model import Array
 
 # Hidden spins whose states are taken together: a network needs at least this many.

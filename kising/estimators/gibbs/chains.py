@@ -29,7 +29,8 @@ from kising.estimators.sampling import BATCHES
 from kising.estimators.totals import sum_lanes
 from kising.kernels.counter import key_of, philox, uniform
 from kising.kernels.jit import kernel
-from kising.kernels.vectors import exp, fnma, load, magnitude, sections, store, where_above
+from kising.kernels.vector_math import exp
+from kising.kernels.vectors import fnma, load, magnitude, sections, store, where_above
 from kising.model import Array, Couplings
 
 Chains = npt.NDArray[np.int8]

@@ -1,8 +1,8 @@
-"""Cutting a stream of runs into batches that take about as long as they should.
+"""Cuts a stream of runs into batches of about the right duration.
 
-A batch costs the driver about a millisecond, so short runs travel together; a long run travels alone;
-towards the end batches shrink, so that no worker sits idle while another works off a full one. How long a run
-takes is the cost model's estimate times what measured runs have taken relative to theirs.
+A batch costs the driver about a millisecond, so short runs travel together and long runs alone. Towards the end
+batches shrink, so that no worker sits idle while another has a full batch left. The expected duration of a run
+is the cost model's estimate times the measured ratio of actual to estimated seconds.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from kising.sweep.plan import Run
 
 LONGEST_BATCH: Final = 10_000
-"""Runs a batch holds at most: it bounds what the driver keeps in memory and what a lost worker can repeat."""
+"""The most runs in a batch: bounds the driver's memory and the work that a lost worker repeats."""
 
 SHORTEST_SECONDS: Final = 0.05
-"""Batches do not shrink below this: a smaller one costs more than the idle worker that it would spare."""
+"""Batches do not shrink below this: a smaller one costs more than the idle time it would save."""
 
 SECONDS_PER_SLOT: Final = 0.02
-"""Batches lengthen with the number of workers, so that the driver ends no more than 50 of them a second: Ray
-takes some 3 ms of its time for each (`kising bench --driver`)."""
+"""Batches lengthen with the number of workers, so that no more than 50 of them end per second: Ray takes about
+3 ms of the driver's time for each (`kising bench --driver`)."""
 
 _CAUTIOUS_RUNS: Final = 8
 _CAUTIOUS_SECONDS: Final = 0.25
 _MEMORY: Final = 200  # measured runs after which an old one has lost 63% of its weight
-_POINTS: Final = 4096  # runs come point by point: the last few thousand points are those that matter
+_POINTS: Final = 4096  # points remembered: runs come point by point, so the last ones matter
 _SMALLEST: Final = 1e-6
 
 
 class _Ratio:
-    """Measured over estimated seconds, the recent ones weighing more."""
+    """Measured over estimated seconds, recent runs weighing more."""
 
     def __init__(self) -> None:
         self.count, self._measured, self._estimated = 0, 0.0, 0.0
@@ -50,7 +50,7 @@ class _Ratio:
 
 
 class Cutter:
-    """Takes runs from an iterator, only as many as it hands out, and learns what they cost."""
+    """Takes runs from an iterator, only as many as it hands out, and learns how long they take."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Cutter:
     ) -> None:
         """Cut `runs`, of which there are `total` (None: unknown), into batches of about `target_seconds`.
 
-        cost: estimated seconds of a run. need: what a run asks for; the runs of a batch ask for the same.
+        cost: estimated seconds of a run. need: what a run needs; all runs of a batch need the same.
         """
         self._runs = iter(runs)
         self._cost, self._need = cost, need
@@ -73,15 +73,15 @@ class Cutter:
         self._overall = _Ratio()
         self._points: OrderedDict[str, _Ratio] = OrderedDict()
         self._cut = 0
-        self._mean_estimate = 0.0  # of the runs cut lately
+        self._mean_estimate = 0.0  # of the runs cut recently
 
     @property
     def next_need(self) -> Need | None:
-        """What the next run asks for; None when no run is left."""
+        """What the next run needs; None when no run is left."""
         return None if self._next is None else self._need(self._next)
 
     def cut(self, slots: int) -> tuple[tuple[Run, ...], Need] | None:
-        """Return the runs of the next batch and what each asks for, None when no run is left.
+        """Return the runs of the next batch and what each needs, None when no run is left.
 
         slots: how many batches run at once.
         """
@@ -105,15 +105,15 @@ class Cutter:
             self._left -= len(batch)
         return tuple(batch), need
 
-    def worth(self, runs: int, seconds: float) -> int:
-        """Return how many slots so many runs like the last ones would keep busy for so many seconds."""
+    def worthwhile_slots(self, runs: int, seconds: float) -> int:
+        """Return how many slots this many runs like the last ones would keep busy for `seconds` seconds each."""
         mean = self._mean_estimate
         if not self._cut and self._next is not None:
             mean = self._estimate(self._next)
         return min(runs, max(1, round(runs * mean * self._overall.value / seconds)))
 
     def measured(self, run: Run, seconds: float) -> None:
-        """Learn what a run has taken."""
+        """Learn how long a run has taken."""
         estimate = self._estimate(run)
         self._overall.add(seconds, estimate)
         point_id = run.point.point_id
@@ -123,7 +123,7 @@ class Cutter:
             self._points.popitem(last=False)
 
     def _limits(self, slots: int) -> tuple[float, int]:
-        """The seconds and the runs that a batch may have now."""
+        """The most seconds and runs for a batch now."""
         seconds = max(self._target, SECONDS_PER_SLOT * slots)
         if self._overall.count < _CAUTIOUS_RUNS:
             return min(seconds, _CAUTIOUS_SECONDS), _CAUTIOUS_RUNS

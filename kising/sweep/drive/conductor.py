@@ -1,8 +1,8 @@
 """The loop that takes a sweep from its runs to committed rows, whatever executes them.
 
-It keeps a bounded number of batches in flight, commits rows as they come, and decides what becomes of
-batches that die. A run is repeated a bounded number of times and then fails with the reason; no run is ever
-dropped: it ends as a committed row, or it is still to do when the same command runs again.
+It keeps a bounded number of batches in flight, commits rows as they arrive, and retries lost batches. A run is
+repeated a bounded number of times and then fails with the reason. No run is ever dropped: it ends as a committed
+row, or is still to do when the same command runs again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kising.errors import ExecutorError
 from kising.sweep.drive.batching import Cutter
-from kising.sweep.drive.counts import Flight, Outcome, Tally
+from kising.sweep.drive.counts import Counts, Flight, Outcome
 from kising.sweep.drive.progress import Snapshot
 from kising.sweep.drive.retries import Retries
 from kising.sweep.drive.signals import StopRequest
@@ -41,22 +41,22 @@ Commit = Callable[[Sequence[dict[str, object]]], object]
 Observer = Callable[[Snapshot], object]
 
 
-class Shelf(Protocol):
-    """Where states of unfinished runs lie; losing one loses time and nothing else, so none of this raises."""
+class CheckpointStore(Protocol):
+    """Keeps the states of unfinished runs. Nothing here raises: a lost state costs time and nothing else."""
 
     def get(self, run_id: str) -> Saved | None:
-        """Return the state that a run can go on from, if there is one."""
+        """Return the state that a run can resume from, if there is one."""
 
     def put(self, run_id: str, saved: Saved | None) -> None:
-        """Keep a state in place of the one before; None: there was one, too large to travel."""
+        """Replace the state of a run; None: the new state was too large to send."""
 
 
 _WAIT_SECONDS: Final = 0.5
-_CANCEL_SECONDS: Final = 5.0  # for killed batches to say so before the sweep returns
-_UNREACHABLE_SECONDS: Final = 60.0  # after which a batch that was killed is taken for dead
-_CHECKPOINT_SECONDS_PER_SLOT: Final = 0.1  # so that the driver writes ten checkpoints a second at most
-_CHUNK_SECONDS_PER_SLOT: Final = 3e-3  # and reads some three hundred messages of rows
-_STILLBORN: Final = 10  # batches in a row that died before they began: the workers are broken, not the runs
+_CANCEL_SECONDS: Final = 5.0  # that the sweep waits for the end of cancelled batches
+_UNREACHABLE_SECONDS: Final = 60.0  # after which a cancelled batch that has not ended is given up
+_CHECKPOINT_SECONDS_PER_SLOT: Final = 0.1  # so that the driver writes at most ten checkpoints per second
+_CHUNK_SECONDS_PER_SLOT: Final = 3e-3  # so that it reads about three hundred messages of rows per second
+_MAX_FAILED_STARTS: Final = 10  # in a row: then the workers are broken, not the runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +64,18 @@ class Policy:
     """How a sweep is conducted."""
 
     fail_fast: bool = False  # end the sweep at the first failed run
-    batch_seconds: float = 2.0  # how long a batch of short runs should take
-    asking_seconds: float = 300.0  # of work that makes one more process worth asking a growing cluster for
-    prefetch: float = 0.25  # batches that wait for a process, as a fraction of the processes; two at least
-    commit_seconds: float = 2.0  # rows wait no longer than this for their commit,
-    commit_rows: int = 5_000  # and no more of them
-    max_attempts: int = 3  # deaths of its process that a run may be part of
-    max_node_losses: int = 20  # losses of its host that a run may be part of
-    timeout_slack: float = 0.1  # fraction of a run's timeout, and
-    timeout_grace: float = 10.0  # seconds, after which a run that did not stop by itself is killed
-    grace_seconds: float = 10.0  # that work in flight gets to finish when asked to stop
+    batch_seconds: float = 2.0  # the duration of a batch of short runs
+    scale_up_seconds: float = 300.0  # of work that justify one more process of a growing cluster
+    prefetch: float = 0.25  # batches waiting for a process, as a fraction of the processes; at least two
+    commit_seconds: float = 2.0  # the longest time that rows wait for their commit,
+    commit_rows: int = 5_000  # and the most that wait
+    max_attempts: int = 3  # how often the process of a run may die before the run fails
+    max_node_losses: int = 20  # how often the host of a run may be lost before the run fails
+    timeout_slack: float = 0.1  # a run that did not stop by itself is killed this fraction of its timeout
+    timeout_grace: float = 10.0  # plus this many seconds after the timeout
+    grace_seconds: float = 10.0  # for work in flight to finish after a stop request
     report_seconds: float = 1.0  # between two snapshots
-    checkpoint_seconds: float | None = 60.0  # between two checkpoints of a run; None: there are none
+    checkpoint_seconds: float | None = 60.0  # between two checkpoints of a run; None: no checkpoints
 
 
 def conduct(
@@ -92,66 +92,68 @@ def conduct(
     policy: Policy | None = None,
     stop: StopRequest | None = None,
     observers: Sequence[Observer] = (),
-    shelf: Shelf | None = None,
+    checkpoint_store: CheckpointStore | None = None,
 ) -> Outcome:
-    """Execute runs and commit their rows; return when all are finished or a stop was asked for.
+    """Execute runs and commit their rows; return when all are finished or after a stop request.
 
-    runs: taken from as needed, never held all at once; `total` of them.
-    commit: makes rows durable; what it raises ends the sweep after work in flight is cancelled.
-    cost, need: estimated seconds of a run, and what it asks for.
+    runs: `total` of them, taken as needed and never held all at once.
+    commit: makes rows durable; an error ends the sweep, and work in flight is cancelled.
+    cost, need: estimated seconds of a run, and what it needs.
     done_before, failed_before: runs finished in earlier sessions, for the snapshots only.
-    stamp: columns for rows that do not bring them (the versions of what made them).
+    stamp: columns added to rows that do not have them (versions).
     observers: get a snapshot every `policy.report_seconds`, and one at the end.
-    shelf: keeps checkpoints; without it every run that is cut short starts over.
+    checkpoint_store: keeps checkpoints; without it every interrupted run starts over.
 
     Raises ExecutorError when the executor can never run a run, or breaks down. Rows that have arrived are
     committed in every case.
     """
     policy = policy or Policy()
     cutter = Cutter(runs, cost, need, total=total, target_seconds=policy.batch_seconds)
-    tally = Tally(total, done_before, failed_before)
+    counts = Counts(total, done_before, failed_before)
     stop = stop or StopRequest()
-    return _Conductor(executor, commit, cutter, tally, stamp or {}, policy, stop, observers, shelf).run()
+    return _Conductor(
+        executor, commit, cutter, counts, stamp or {}, policy, stop, observers, checkpoint_store
+    ).run()
 
 
 class _Conductor:
-    """One session. `run` is its life."""
+    """One session."""
 
     def __init__(
         self,
         executor: Executor,
         commit: Commit,
         cutter: Cutter,
-        tally: Tally,
+        counts: Counts,
         stamp: Mapping[str, object],
         policy: Policy,
         stop: StopRequest,
         observers: Sequence[Observer],
-        shelf: Shelf | None,
+        checkpoint_store: CheckpointStore | None,
     ) -> None:
-        self._executor, self._commit, self._cutter, self._tally = executor, commit, cutter, tally
+        self._executor, self._commit, self._cutter, self._counts = executor, commit, cutter, counts
         self._stamp, self._policy, self._stop, self._observers = stamp, policy, stop, observers
-        self._shelf = shelf
+        self._checkpoint_store = checkpoint_store
         self._retries = Retries(max_attempts=policy.max_attempts, max_node_losses=policy.max_node_losses)
         self._flights: dict[int, Flight] = {}
-        self._again: deque[tuple[tuple[Run, ...], Need]] = deque()
+        self._to_repeat: deque[tuple[tuple[Run, ...], Need]] = deque()
         self._accepted: set[Need] = set()
         self._rows: list[dict[str, object]] = []
         self._processes: set[tuple[str, int]] = set()
-        self._slots = self._stillborn = 0
+        self._slots = self._failed_starts = 0
         self._committed = self._reported = self._checked = time.monotonic()
         self._stop_at: float | None = None  # when work in flight is cancelled, once stopping
 
     def run(self) -> Outcome:
-        """Step until nothing is left to do, and commit what has arrived however that ends."""
+        """Step until nothing is left to do; commit what has arrived, however that ends."""
         try:
             while self._step():
                 pass
         except KeyboardInterrupt:
-            if self._stop.level < 2:  # not from the request: somebody else's to handle
+            if self._stop.level < 2:  # not from the stop request: for the caller to handle
                 raise
         except ExecutorError:
-            # A signal to a whole process group or job takes the workers along: a stop, not a breakdown.
+            # A signal to a whole process group or job ends the workers too: a stop, not a breakdown.
             if not self._stop.level:
                 raise
         finally:
@@ -160,12 +162,12 @@ class _Conductor:
             finally:
                 self._cancel(self._flights.values())
         self._report()
-        return self._tally.outcome(stopped=self._stop.level > 0)
+        return self._counts.outcome(stopped=self._stop.level > 0)
 
     def _step(self) -> bool:
         now = time.monotonic()
         if self._stop_at is None:
-            if self._stop.level or (self._policy.fail_fast and self._tally.failed):
+            if self._stop.level or (self._policy.fail_fast and self._counts.failed):
                 self._stop_at = now + self._policy.grace_seconds
                 self._cancel(flight for flight in self._flights.values() if flight.started is None)
             else:
@@ -191,7 +193,7 @@ class _Conductor:
     def _fill(self) -> None:
         """Submit batches while the window has room."""
         while not self._stop.level:
-            need = self._again[0][1] if self._again else self._cutter.next_need
+            need = self._to_repeat[0][1] if self._to_repeat else self._cutter.next_need
             if need is None:
                 return
             if need not in self._accepted:
@@ -200,23 +202,27 @@ class _Conductor:
                     raise ExecutorError(refusal)
                 self._accepted.add(need)
             self._slots = self._executor.slots(need)
-            # A growing cluster starts hosts for batches that wait, so those that should get one must be there.
-            worth = self._cutter.worth(self._tally.unfinished, self._policy.asking_seconds)
-            slots = max(self._slots, min(self._executor.reach(need), worth))
+            # A growing cluster starts hosts for waiting batches, so submit as many as deserve new hosts.
+            worthwhile = self._cutter.worthwhile_slots(self._counts.unfinished, self._policy.scale_up_seconds)
+            slots = max(self._slots, min(self._executor.potential_slots(need), worthwhile))
             if len(self._flights) >= slots + max(2, int(self._policy.prefetch * slots)):
                 return
-            cut = self._again.popleft() if self._again else self._cutter.cut(slots)
+            cut = self._to_repeat.popleft() if self._to_repeat else self._cutter.cut(slots)
             if cut is not None:
                 self._submit(*cut)
 
     def _submit(self, runs: tuple[Run, ...], need: Need) -> None:
         interval, saved = None, {}
-        if self._shelf is not None:
-            saved = {run.run_id: found for run in runs if (found := self._shelf.get(run.run_id)) is not None}
+        if self._checkpoint_store is not None:
+            saved = {
+                run.run_id: found
+                for run in runs
+                if (found := self._checkpoint_store.get(run.run_id)) is not None
+            }
             if self._policy.checkpoint_seconds is not None:
                 interval = max(self._policy.checkpoint_seconds, _CHECKPOINT_SECONDS_PER_SLOT * self._slots)
         batch = Batch(
-            self._tally.batches,
+            self._counts.batches,
             runs,
             need.cpus,
             need.memory,
@@ -225,29 +231,29 @@ class _Conductor:
             checkpoint=interval,
             saved=saved,
         )
-        self._tally.batches += 1
-        # The states are not held on to: they weigh, and what comes next is read from the shelf.
-        flying = replace(batch, saved={})
-        self._flights[batch.batch_id] = Flight(flying, need, {run.run_id: run for run in runs})
+        self._counts.batches += 1
+        # The states are large and not kept: a retry reads its state from the store.
+        stateless = replace(batch, saved={})
+        self._flights[batch.batch_id] = Flight(stateless, need, {run.run_id: run for run in runs})
         self._executor.submit(batch)
 
     def _take(self, event: Event) -> None:
         flight = self._flights.get(event.batch_id)
-        if flight is None:  # given up before; what it has to say is no longer wanted
+        if flight is None:  # given up before
             return
-        if not isinstance(event, Checkpoint):  # a run that only ever saves its state is late all the same
+        if not isinstance(event, Checkpoint):  # saving its state does not extend a run's timeout
             flight.alive = time.monotonic()
         match event:
             case Started():
-                flight.started, flight.since, self._stillborn = event, flight.alive, 0
+                flight.started, flight.since, self._failed_starts = event, flight.alive, 0
                 flight.warming = (event.host, event.pid) not in self._processes
                 self._processes.add((event.host, event.pid))
             case Rows():
                 self._receive(flight, event.rows)
             case Checkpoint():
-                if self._shelf is not None and event.run_id in flight.pending:
-                    self._shelf.put(event.run_id, event.saved)
-                    # Deaths count from here: a run that gets on between them is not what kills its workers.
+                if self._checkpoint_store is not None and event.run_id in flight.pending:
+                    self._checkpoint_store.put(event.run_id, event.saved)
+                    # Losses count from here: a run that makes progress is not what kills its workers.
                     self._retries.forget(event.run_id)
             case Finished():
                 del self._flights[event.batch_id]
@@ -272,26 +278,28 @@ class _Conductor:
         for name, value in self._stamp.items():
             row.setdefault(name, value)
         self._rows.append(row)
-        self._tally.count(row)
+        self._counts.add(row)
         self._retries.forget(str(row["run_id"]))
 
     def _lose(self, flight: Flight, lost: Lost) -> None:
-        self._tally.lost += 1
-        if self._stop_at is not None:  # what is unfinished is for the next session
+        self._counts.lost += 1
+        if self._stop_at is not None:  # the next session repeats it
             return
         if flight.started is None and lost.kind == "crashed":
-            self._stillborn += 1
-            if self._stillborn >= _STILLBORN:
-                raise ExecutorError(f"{_STILLBORN} workers in a row died before they began: {lost.reason}")
+            self._failed_starts += 1
+            if self._failed_starts >= _MAX_FAILED_STARTS:
+                raise ExecutorError(
+                    f"{_MAX_FAILED_STARTS} workers in a row died before they began: {lost.reason}"
+                )
         left = list(flight.pending.values())
         again, failed = self._retries.after(flight.batch, left, lost, overdue=flight.overdue)
-        self._again.extend((runs, flight.need) for runs in again)
-        self._tally.repeated += sum(len(runs) for runs in again)
+        self._to_repeat.extend((runs, flight.need) for runs in again)
+        self._counts.repeated += sum(len(runs) for runs in again)
         for row in failed:
             self._keep(row)
 
     def _kill_overdue(self) -> None:
-        """Kill batches whose run must have ended by now; the clock runs from the last sign of life."""
+        """Kill batches whose run should have ended by now; the clock starts at the last sign of life."""
         now = time.monotonic()
         if now - self._checked < _WAIT_SECONDS:
             return
@@ -311,11 +319,11 @@ class _Conductor:
         for flight in flights:
             if flight.cancelled is None:
                 flight.cancelled = time.monotonic()
-                with suppress(ExecutorError):  # what cannot be reached any more needs no killing
+                with suppress(ExecutorError):  # a batch out of reach needs no killing
                     self._executor.cancel(flight.batch.batch_id)
 
     def _commit_rows(self) -> None:
-        # Rows leave the list first: if their commit fails it must not be tried again on the way out.
+        # The list is emptied first: a failed commit must not be tried again on the way out.
         rows, self._rows = self._rows, []
         if rows:
             self._commit(rows)
@@ -323,6 +331,6 @@ class _Conductor:
 
     def _report(self) -> None:
         self._reported = time.monotonic()
-        snapshot = self._tally.snapshot(self._flights.values(), self._slots, self._executor.cores())
+        snapshot = self._counts.snapshot(self._flights.values(), self._slots, self._executor.cores())
         for observer in self._observers:
             observer(snapshot)

@@ -1,4 +1,4 @@
-"""The books of a session: what is in flight, what has finished, and both said as a snapshot or an outcome."""
+"""Session counters: what is in flight and what has finished, as a snapshot or as the outcome of the session."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a session ended. Counts are of this session."""
+    """How a session ended. Counts are for this session."""
 
     done: int  # runs
     failed: int  # runs
     unfinished: int  # runs: a stop, or fail_fast, came first
-    failures: tuple[Failure, ...]  # the first of the failed runs
-    interrupted: bool  # asked to stop before all runs were finished
+    failures: tuple[Failure, ...]  # the first few failed runs
+    interrupted: bool  # a stop was requested before all runs were finished
     lost: int  # batches whose process died or was killed
     repeated: int  # runs that were submitted again
     batches: int  # submitted
@@ -42,7 +42,7 @@ class Outcome:
 
 @dataclass
 class Flight:
-    """A batch in flight. Times are of the monotonic clock."""
+    """A batch in flight. Times are those of the monotonic clock."""
 
     batch: Batch
     need: Need
@@ -50,13 +50,13 @@ class Flight:
     started: Started | None = None
     since: float = 0.0  # when it started
     alive: float = 0.0  # last sign of life
-    warming: bool = False  # the first run of a new process, which loads and compiles, is still to come
-    cancelled: float | None = None  # when
+    warming: bool = False  # a new process has not finished its first run, which loads and compiles
+    cancelled: float | None = None  # when it was cancelled
     overdue: bool = False  # cancelled for taking too long
 
 
-class Tally:
-    """Counts what happens."""
+class Counts:
+    """The counters of a session."""
 
     def __init__(self, total: int, done_before: int, failed_before: int) -> None:
         self.total, self.done_before, self.failed_before = total, done_before, failed_before
@@ -72,8 +72,8 @@ class Tally:
         """Runs without a row."""
         return self.total - self.done - self.failed
 
-    def count(self, row: Mapping[str, object]) -> None:
-        """Note a row."""
+    def add(self, row: Mapping[str, object]) -> None:
+        """Count a row."""
         if row["status"] == "done":
             self.done += 1
         else:
@@ -86,20 +86,20 @@ class Tally:
     def snapshot(
         self, flights: Collection[Flight], slots: int, cores: Mapping[str, float] | None = None
     ) -> Snapshot:
-        """Return how things stand; rates are over the snapshots taken before. `cores`: of the hosts there."""
+        """Return the current state; rates are over earlier snapshots. `cores`: of the hosts that are there."""
         now = time.monotonic()
         self._meter.add(now, self.done + self.failed)
         rate = self._meter.rate
         running = [(flight, flight.started.host) for flight in flights if flight.started is not None]
         loads = self._loads(running, cores or {}, now)
-        underway = sum(len(flight.pending) for flight, _ in running)
+        running_runs = sum(len(flight.pending) for flight, _ in running)
         oldest = heapq.nsmallest(_LISTED, running, key=lambda pair: pair[0].since)
         return Snapshot(
             total=self.total + self.done_before + self.failed_before,
             done=self.done + self.done_before,
             failed=self.failed + self.failed_before,
-            running=underway,
-            queued=sum(len(flight.pending) for flight in flights) - underway,
+            running=running_runs,
+            queued=sum(len(flight.pending) for flight in flights) - running_runs,
             rate=rate,
             eta=self.unfinished / rate if rate else None,
             workers=len(running),
@@ -140,7 +140,7 @@ class Tally:
         }
 
     def outcome(self, *, stopped: bool) -> Outcome:
-        """Return how the session ended; `stopped`: somebody asked it to."""
+        """Return how the session ended; `stopped`: a stop was requested."""
         return Outcome(
             done=self.done,
             failed=self.failed,

@@ -1,6 +1,6 @@
-"""How a sweep is doing: a snapshot of it, and who shows it.
+"""The progress of a sweep: snapshots, and their display.
 
-Bars on a terminal; elsewhere a line now and then with the time in front, which reads well in a log file.
+A bar on a terminal; elsewhere a line now and then that starts with the time, as suits a log file.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 RECENT_SECONDS: Final = 30.0
-_ENOUGH: Final = 20
+_ENOUGH: Final = 20  # counts for a rate
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostLoad:
-    """One host: how busy it is, and what it has finished."""
+    """One host: its load, and what it has finished."""
 
     workers: int  # batches running on it
-    finished: int  # runs, in this session
-    cores: float | None = None  # that it has; None: it is gone, or was never said
-    busy: int = 0  # cores that its batches take
-    runs: int = 0  # in its batches, unfinished
-    rate: float | None = None  # runs finished per second, lately
+    finished: int  # runs in this session
+    cores: float | None = None  # None: the host is gone, or the number is unknown
+    busy: int = 0  # cores that its batches use
+    runs: int = 0  # unfinished, in its batches
+    rate: float | None = None  # runs finished per second, recently
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchAge:
-    """One running batch: where, how many of its runs are still out, seconds since it started."""
+    """One running batch: its host, its unfinished runs, seconds since it started."""
 
     batch_id: int
     host: str
@@ -46,36 +46,36 @@ class BatchAge:
 class Snapshot:
     """A sweep at one moment. Counts are runs."""
 
-    total: int  # of the plan
-    done: int  # ever, earlier sessions included
-    failed: int  # ever
-    running: int  # in batches that a process has taken up
+    total: int  # in the plan
+    done: int  # in all sessions
+    failed: int  # in all sessions
+    running: int  # in batches that a process has begun
     queued: int  # in batches that wait for a process
-    rate: float | None  # finished per second, lately
+    rate: float | None  # finished per second, recently
     eta: float | None  # seconds until all are finished, at that rate
     workers: int  # processes at work
-    slots: int  # processes that could be
+    slots: int  # processes that could be at work
     seconds: float  # since the session began
     hosts: Mapping[str, HostLoad]
     oldest: tuple[BatchAge, ...]  # running batches, the longest-running first
 
 
 class Meter:
-    """The rate of a count, over the recent past or, where that saw too little, since the beginning."""
+    """The rate of a count, over the recent past or, if too little happened in it, since the start."""
 
     def __init__(self, now: float) -> None:
         self._samples: deque[tuple[float, int]] = deque([(now, 0)])
         self._start = now
 
     def add(self, now: float, count: int) -> None:
-        """Note the count reached now; call it about once a second."""
+        """Record the current count; call this about once a second."""
         self._samples.append((now, count))
         while now - self._samples[1][0] > RECENT_SECONDS:
             self._samples.popleft()
 
     @property
     def rate(self) -> float | None:
-        """Counts per second; None before the first."""
+        """Counts per second; None before the first count."""
         (then, before), (now, count) = self._samples[0], self._samples[-1]
         if count - before < _ENOUGH:
             then, before = self._start, 0
@@ -96,12 +96,12 @@ class Display(Protocol):
 
 
 def open_display(name: str, stream: TextIO, *, seconds: float = 10.0) -> Display:
-    """Return bars where `stream` is a terminal, and lines at most every `seconds` seconds elsewhere."""
+    """Return a bar if `stream` is a terminal, otherwise lines, at most one per `seconds` seconds."""
     return Bars(name, stream) if stream.isatty() else Lines(name, stream, seconds=seconds)
 
 
 class Lines:
-    """Writes snapshots as lines with the time in front, the first and the last one whatever the interval."""
+    """Writes snapshots as lines that start with the time; the first and the last one in any case."""
 
     def __init__(self, name: str, stream: TextIO, *, seconds: float = 10.0) -> None:
         self._name, self._stream, self._seconds = name, stream, seconds
@@ -118,7 +118,7 @@ class Lines:
             self._write(self._pending)
 
     def __call__(self, snapshot: Snapshot) -> None:
-        """Write the snapshot if it is time to."""
+        """Write the snapshot if a line is due."""
         if self._written is None or time.monotonic() - self._written >= self._seconds:
             self._write(snapshot)
         else:
@@ -131,14 +131,14 @@ class Lines:
 
 
 class Bars:
-    """Shows one bar with the counts, the rate and the time left, redrawn in place."""
+    """Shows a bar with counts, rate and time left, redrawn in place."""
 
     def __init__(self, name: str, stream: TextIO) -> None:
         self._name, self._stream = name, stream
         self._bar: tuple[Progress, TaskID] | None = None
 
     def __enter__(self) -> Self:
-        # rich takes a quarter of the start-up that --help may take.
+        # Imported here: rich takes a quarter of the time that `--help` may take to start.
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
@@ -168,24 +168,28 @@ class Bars:
 
 
 def describe(snapshot: Snapshot) -> str:
-    """Say a snapshot in a line."""
+    """Describe a snapshot in one line."""
     parts = [f"{snapshot.done + snapshot.failed}/{snapshot.total} runs"]
     if snapshot.failed:
         parts.append(f"{snapshot.failed} failed")
     if snapshot.rate is not None:
         rate = snapshot.rate
-        parts.append(f"{rate:.3g} runs/s" if rate >= 1 else f"{duration(1 / rate)} a run")
+        parts.append(f"{rate:.3g} runs/s" if rate >= 1 else f"{duration(1 / rate)} per run")
     if snapshot.eta is not None:
         parts.append(f"{duration(snapshot.eta)} left")
-    plural = "" if snapshot.workers == 1 else "s"
-    parts.append(f"{snapshot.workers} worker{plural}")
+    parts.append(plural(snapshot.workers, "worker"))
     if len(snapshot.hosts) > 1:
-        parts.append(f"{len(snapshot.hosts)} hosts")
+        parts.append(plural(len(snapshot.hosts), "host"))
     return ", ".join(parts)
 
 
+def plural(count: int, noun: str) -> str:
+    """A number with its noun: 1 run, 2 runs."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def duration(seconds: float) -> str:
-    """Say a time in two units at most: 42 s, 3 min 20 s, 5 h 12 min, 3 d 4 h."""
+    """A duration in at most two units: 42 s, 3 min 20 s, 5 h 12 min, 3 d 4 h."""
     whole = round(seconds)
     units = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
     for size, name, small, small_name in units:

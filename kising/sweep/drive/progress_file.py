@@ -1,4 +1,4 @@
-"""Keeping progress.json, which `kising status` reads, while a sweep runs."""
+"""Keeps progress.json, which `kising status` reads, up to date while a sweep runs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from kising.sweep.drive.progress import HostLoad, Snapshot
 
 
-class Journal:
-    """An observer of a sweep that writes down what it sees."""
+class ProgressFile:
+    """An observer of a sweep that writes every snapshot to progress.json."""
 
     def __init__(self, directory: SweepDirectory) -> None:
         self._directory = directory
         self._last: Snapshot | None = None
 
     def __call__(self, snapshot: Snapshot) -> None:
-        """Write a snapshot down."""
+        """Write a snapshot."""
         self._last = snapshot
         self._write("running")
 
     def end(self, state: Literal["finished", "interrupted", "failed", "running"]) -> None:
-        """Say how it ended."""
+        """Write how the sweep ended."""
         self._write(state)
 
     def _write(self, state: Literal["finished", "interrupted", "failed", "running"]) -> None:

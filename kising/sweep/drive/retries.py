@@ -1,4 +1,4 @@
-"""What becomes of the runs of a batch that died: another attempt, or a failed row that says why."""
+"""Retry policy for lost batches: each run gets another attempt, or a failed row with the reason."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from kising.sweep.execute.protocol import Batch, Lost, failed_row, timed_out
+from kising.sweep.execute.batch_loop import failed_row, timed_out
+from kising.sweep.execute.protocol import Batch, Lost
 
 if TYPE_CHECKING:
     from kising.sweep.plan import Run
 
 SUSPECTS: Final = 256
-"""Rows leave a batch about a hundred at a time, so what killed it is among the next few hundred runs."""
+"""Rows leave a batch about a hundred at a time, so the run that killed it is among the next few hundred."""
 
 
 class Retries:
-    """Counts the deaths that each run was part of.
+    """Counts, for each run, the lost batches that it was part of.
 
-    After a death the suspects go on one by one, so that a run which kills its process is alone when it does
-    so again, and the rest go on together. Only a run that was alone can fail this way.
+    After a loss the suspects run one by one, so that a run which kills its process is alone when it does so
+    again; the other runs stay together. Only a run that was alone can fail this way.
     """
 
     def __init__(self, *, max_attempts: int, max_node_losses: int) -> None:
@@ -31,7 +32,7 @@ class Retries:
     def after(
         self, batch: Batch, left: Sequence[Run], lost: Lost, *, overdue: bool
     ) -> tuple[list[tuple[Run, ...]], list[dict[str, object]]]:
-        """Return the batches to run instead of a lost one, and the rows of runs that get no further attempt.
+        """Return the batches to run in place of a lost one, and the rows of runs that get no further attempt.
 
         left: its runs whose rows did not arrive. overdue: it was killed because it took too long.
         """
@@ -46,7 +47,7 @@ class Retries:
             losses = self._charge(self._node_losses, left)
             if len(batch.runs) == 1 and losses >= self._max_node_losses:
                 return [], [failed_row(left[0], f"its host was lost {losses} times", lost.reason)]
-            # Hosts go for reasons of their own; only where it goes on is a run suspected.
+            # Hosts are lost for reasons of their own; a run is suspected only if it happens again and again.
             return ([tuple(left)] if losses < self._max_attempts else _split(left)), []
         deaths = self._charge(self._deaths, left[:SUSPECTS])
         if len(batch.runs) == 1 and deaths >= self._max_attempts:
@@ -54,17 +55,18 @@ class Retries:
         return _split(left), []
 
     def forget(self, run_id: str) -> None:
-        """Drop the counts of a run that has finished."""
+        """Drop the counts of a run that has finished or saved its state."""
         self._deaths.pop(run_id, None)
         self._node_losses.pop(run_id, None)
 
     def _charge(self, counts: Counter[str], suspects: Sequence[Run]) -> int:
-        """Count a death against each suspect; return the most that one of them has."""
+        """Count a loss against each suspect; return the highest count among them."""
         counts.update(run.run_id for run in suspects)
         return max(counts[run.run_id] for run in suspects)
 
 
 def _split(left: Sequence[Run]) -> list[tuple[Run, ...]]:
+    """The suspects one by one, then the rest together."""
     rest = tuple(left[SUSPECTS:])
     return [*((run,) for run in left[:SUSPECTS]), *([rest] if rest else [])]
 

@@ -1,4 +1,4 @@
-"""Asking a sweep to stop: once to end in good order, twice to end at once."""
+"""Requests to stop a sweep: the first lets work in flight finish, the second ends the sweep at once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SIGNALS: Final = tuple(
 
 
 class StopRequest:
-    """How urgently a stop has been asked for.
+    """How urgently a stop is requested.
 
-    level 0: not at all. 1: submit no more, keep what finishes within the grace time. 2: return at once.
+    level 0: not at all. 1: submit no more, keep what finishes within the grace period. 2: return at once.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class StopRequest:
         self._interruptible = False
 
     def ask(self, reason: str = "") -> None:
-        """Raise the level by one; interrupts the wait for results when that makes it 2."""
+        """Raise the level by one; level 2 interrupts the wait for results."""
         self.level = min(self.level + 1, 2)
         self.reason = self.reason or reason
         if self.level == 2 and self._interruptible:
@@ -35,9 +35,9 @@ class StopRequest:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let the second request raise KeyboardInterrupt inside the block, be it in the middle of a long run.
+        """Let the second request raise KeyboardInterrupt inside the block, even in the middle of a long run.
 
-        Nowhere else: what is being committed gets committed.
+        Nowhere else: a commit is never interrupted.
         """
         self._interruptible = True
         try:
@@ -52,7 +52,7 @@ class StopRequest:
 def stop_on_signals() -> Iterator[StopRequest]:
     """Turn Ctrl-C, SIGTERM and SIGHUP into stop requests inside the block.
 
-    Outside the main thread, where Python takes no signals, the request is there but nothing asks by itself.
+    Outside the main thread Python receives no signals: the request exists, but no signal raises its level.
     """
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -62,7 +62,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
     def handle(number: int, frame: FrameType | None) -> None:
         stop.ask(signal.Signals(number).name)
 
-    # None: a handler that Python did not install and cannot put back. Ignored: by nohup, on purpose.
+    # None is a handler that Python did not install and cannot restore. Ignored signals stay so (nohup).
     before = {number: signal.getsignal(number) for number in SIGNALS}
     ours = [number for number, handler in before.items() if handler not in (None, signal.SIG_IGN)]
     for number in ours:

@@ -1,1 +1,1 @@
-"""Where batches run: the protocol, this process, and Ray."""
+"""Where batches run: the protocol of executors, the batch loop, and execution in this process or on Ray."""

@@ -1,7 +1,7 @@
-"""Looking at something that may stop answering, now and then, from a thread of its own.
+"""Queries the head of a cluster now and then, from a thread of its own, because it may stop answering.
 
-Asked after its death, the head of a Ray cluster does not answer: the question waits, and after a minute Ray
-ends the process that asked, without a word. So the driver never asks itself.
+A dead head does not answer: the query waits, and after a minute Ray ends the process that asked, without a
+message. So the main thread of the driver never asks.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 _EVERY_SECONDS: Final = 1.0
-Seen = TypeVar("Seen")
+State = TypeVar("State")
 
 
-class Watch(Generic[Seen]):
-    """Looks until `close`; the first time before it returns."""
+class HeadMonitor(Generic[State]):
+    """Queries until `close`; the first query is made before the constructor returns."""
 
-    def __init__(self, look: Callable[[], Seen], *, every: float = _EVERY_SECONDS) -> None:
-        """Call `look` every so many seconds. What it raises counts as no answer; the first time it is raised."""
-        self._look, self._every = look, every
-        self.latest = look()
-        """what was seen last"""
+    def __init__(self, query: Callable[[], State], *, every: float = _EVERY_SECONDS) -> None:
+        """Call `query` every `every` seconds. An error is no answer, but an error of the first call is raised."""
+        self._query, self._every = query, every
+        self.latest = query()
+        """the last answer"""
         self._answered = time.monotonic()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="kising-watch", daemon=True)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kising-head-monitor", daemon=True)
         self._thread.start()
 
     @property
@@ -35,12 +35,12 @@ class Watch(Generic[Seen]):
         return time.monotonic() - self._answered
 
     def close(self) -> None:
-        """Stop looking; do not wait long for a look that gets no answer."""
-        self._over.set()
+        """Stop; do not wait long for a query that gets no answer."""
+        self._closed.set()
         self._thread.join(_EVERY_SECONDS)
 
-    def _watch(self) -> None:
-        while not self._over.wait(self._every):
+    def _run(self) -> None:
+        while not self._closed.wait(self._every):
             with suppress(Exception):
-                self.latest = self._look()
+                self.latest = self._query()
                 self._answered = time.monotonic()

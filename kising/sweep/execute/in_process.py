@@ -1,7 +1,7 @@
-"""The executor that runs batches here, one at a time, in the calling process: for debugging and for tests.
+"""The executor that runs batches one at a time in the calling process: for debugging and for tests.
 
-A debugger, a profiler or a print statement works as in any script. The price: a run that kills its process
-kills the sweep, and a run that never returns cannot be cut off (its own timeout still holds).
+A debugger, a profiler or a print statement works as in any script. The price: a run that kills its process kills
+the sweep, and a run that never returns cannot be killed (its own timeout still applies).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import socket
 from collections import deque
 from collections.abc import Iterator, Mapping
 
+from kising.sweep.execute.batch_loop import run_batch
 from kising.sweep.execute.protocol import (
     Batch,
     Checkpoint,
@@ -21,12 +22,11 @@ from kising.sweep.execute.protocol import (
     Rows,
     Started,
     Work,
-    run_batch,
 )
 
 
 class InProcessExecutor:
-    """Runs batches in the order of their submission, a chunk of rows or a checkpoint at every call of `events`."""
+    """Runs batches in the order of submission, up to the next event at every call of `events`."""
 
     name = "in process"
 
@@ -40,8 +40,8 @@ class InProcessExecutor:
         """Return 1: there is one process."""
         return 1
 
-    def reach(self, need: Need) -> int:
-        """Return 1: there will be no second."""
+    def potential_slots(self, need: Need) -> int:
+        """Return 1: there will be no second process."""
         return 1
 
     def cores(self) -> Mapping[str, float]:
@@ -60,10 +60,10 @@ class InProcessExecutor:
         self._queue.append(batch)
 
     def events(self, timeout: float) -> list[Event]:
-        """Run on until there is something to tell, however long that takes."""
+        """Run until the next event, however long that takes."""
         if self._cancelled:
-            told, self._cancelled = self._cancelled, []
-            return told
+            events, self._cancelled = self._cancelled, []
+            return events
         if self._current is None:
             if not self._queue:
                 return []
@@ -78,11 +78,11 @@ class InProcessExecutor:
 
     def cancel(self, batch_id: int) -> None:
         """Drop a batch between two chunks of its rows."""
-        held = len(self._queue)
+        queued = len(self._queue)
         self._queue = deque(batch for batch in self._queue if batch.batch_id != batch_id)
         if self._current is not None and self._current[0] == batch_id:
             self._current = None
-        elif held == len(self._queue):
+        elif queued == len(self._queue):
             return
         self._cancelled.append(Lost(batch_id, "cancelled", "cancelled"))
 

@@ -1,4 +1,4 @@
-"""What Ray's errors mean, in a line for the user."""
+"""What Ray's errors mean, in one line for the user."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ _VERSIONS: Final = re.compile(
     r"cluster was started with:\s*Ray: (\S+)\s*Python: (\S+).*?was started with:\s*Ray: (\S+)\s*Python: (\S+)",
     re.DOTALL,
 )
+_MEMORY_USED: Final = re.compile(r"actual memory used=([\d.]+ ?[A-Za-z]+)")
 
 
-OUTSIDE: Final = (
+NOT_A_MEMBER: Final = (
     "this host is not part of it: run kising on one of its hosts (`ray exec`, `ray submit`), "
     "or make this host one with `ray start --address`"
 )
 
 
-def why(error: BaseException) -> str:
-    """Why a cluster did not take us."""
+def connection_failure(error: BaseException) -> str:
+    """Why a cluster did not let us join."""
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None:
@@ -36,17 +37,17 @@ def why(error: BaseException) -> str:
         )
     if _REFUSED.search(text):
         return f"it refused our token; {_TOKEN}"
-    return line(error)
+    return one_line(error)
 
 
-def line(error: BaseException) -> str:
-    """An error in one line that is not too long, without colours."""
+def one_line(error: BaseException) -> str:
+    """An error as one line of limited length, without colours."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__
     return " ".join(text.split())[-300:]
 
 
-def reason(error: Exception) -> str:
-    """Why a batch was lost: the first sentence, and how much memory it used where that is said."""
+def loss_reason(error: Exception) -> str:
+    """Why a batch was lost: the first sentence, and the memory it used if the error gives it."""
     text = " ".join(str(error).split()) or type(error).__name__
-    used = re.search(r"actual memory used=([\d.]+ ?[A-Za-z]+)", text)
+    used = _MEMORY_USED.search(text)
     return f"{text.split('. ')[0]}{f' (it used {used[1]})' if used else ''}"

@@ -1,7 +1,7 @@
-"""What runs in a worker: the check that its kising is the driver's, then the batch.
+"""What runs in a worker: a check that its kising is the driver's, then the batch.
 
-Ray sends this function as code, not by name, so that the check runs whatever kising a host has, or none. That
-is why it imports inside, and why it knows nothing else of this package before the check has passed.
+Ray sends this function as code, not by name, so that the check runs whatever kising a host has, or none. That is
+why it imports inside, and uses nothing else of this package before the check has passed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def stream(load: bytes, version: str, numerics: int) -> Iterator[Any]:
-    """Run a pickled batch and its work; yield the events of it. `version`, `numerics`: of the driver."""
+    """Run a pickled batch and its work; yield its events. `version`, `numerics`: of the driver."""
     import pickle
     import socket
 
@@ -27,7 +27,7 @@ def stream(load: bytes, version: str, numerics: int) -> Iterator[Any]:
             f"host {host} has kising {__version__} (numerics {NUMERICS}), the driver has kising {version} "
             f"(numerics {numerics}): install the same version on both"
         )
-    from kising.sweep.execute.protocol import run_batch
+    from kising.sweep.execute.batch_loop import run_batch
 
     batch, work = pickle.loads(load)
     yield from run_batch(batch, work)

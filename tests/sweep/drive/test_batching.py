@@ -1,4 +1,4 @@
-"""Batches have the right length, and runs are taken one by one."""
+"""Batches have the right length, and runs are taken as needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cutter(
 
 
 def cut_all(cutter: Cutter, truth: Callable[[FakeRun], float], slots: int = 2) -> list[tuple[FakeRun, ...]]:
-    """Cut to the end, telling after every batch what its runs have taken."""
+    """Cut to the end, with the measured seconds of each batch's runs."""
     batches = []
     while (cut := cutter.cut(slots)) is not None:
         batches.append(cut[0])
@@ -124,7 +124,7 @@ def test_runs_are_taken_as_they_are_handed_out() -> None:
     for _ in range(30):
         batch = source.cut(2)[0]
         out += len(batch)
-        assert taken == out + 1  # one is looked at, to see whether it fits
+        assert taken == out + 1  # one more, to see whether it fits
         for run in batch:
             source.measured(run, 1e-3)
 

@@ -1,4 +1,4 @@
-"""The conductor against an executor that does as it is told: windows, retries, deadlines, commits, stops."""
+"""The conductor with a scripted executor: windows, retries, deadlines, commits, stops."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def done(batch: Batch) -> list[Event]:
 
 
 class Scripted:
-    """Answers every batch with what `script` says of it; a batch of which it says nothing runs for ever."""
+    """Answers every batch with the events of `script`; a batch without events runs for ever."""
 
     name = "scripted"
 
@@ -59,7 +59,7 @@ class Scripted:
     def slots(self, need: Need) -> int:
         return self.free
 
-    def reach(self, need: Need) -> int:
+    def potential_slots(self, need: Need) -> int:
         return self.free
 
     def cores(self) -> dict[str, float]:
@@ -90,8 +90,8 @@ class Scripted:
         pass
 
 
-class Journal(list[dict[str, object]]):
-    """Committed rows, and how many came with each commit."""
+class Committed(list[dict[str, object]]):
+    """Committed rows, and the size of each commit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Journal(list[dict[str, object]]):
 def go(
     source: list[FakeRun] | Iterator[FakeRun],
     executor: Scripted,
-    journal: Journal,
+    committed: Committed,
     *,
     need: Need | None = None,
     policy: Policy = SOON,
@@ -120,7 +120,7 @@ def go(
     return conduct(
         source,
         executor,
-        journal.commit,
+        committed.commit,
         cost=lambda run: 1e-3,
         need=lambda run: need or Need(),
         total=len(source) if isinstance(source, list) else total or 0,
@@ -140,24 +140,24 @@ def die(batch: Batch, kind: LostKind, after: int = 0) -> list[Event]:
 
 
 def test_every_run_is_committed_once() -> None:
-    source, journal = runs(5000), Journal()
-    outcome = go(source, Scripted(), journal)
-    assert journal.ids == ids(source)
+    source, committed = runs(5000), Committed()
+    outcome = go(source, Scripted(), committed)
+    assert committed.ids == ids(source)
     assert (outcome.done, outcome.failed, outcome.unfinished, outcome.interrupted) == (5000, 0, 0, False)
 
 
 def test_nothing_to_do() -> None:
-    journal = Journal()
-    assert go([], Scripted(), journal).done == 0
-    assert journal.sizes == []
+    committed = Committed()
+    assert go([], Scripted(), committed).done == 0
+    assert committed.sizes == []
 
 
 def test_the_window_is_bounded() -> None:
     executor = Scripted(slots=4)
-    go(runs(5000), executor, Journal())
+    go(runs(5000), executor, Committed())
     assert executor.most == 4 + 2
     executor = Scripted(slots=100)
-    go(runs(5000), executor, Journal())
+    go(runs(5000), executor, Committed())
     assert executor.most == 100 + 25
 
 
@@ -169,7 +169,7 @@ def test_slots_that_come_late_are_used() -> None:
         return done(batch)
 
     executor.script = grow
-    go(runs(5000), executor, Journal())
+    go(runs(5000), executor, Committed())
     assert executor.most == 8 + 2
 
 
@@ -188,17 +188,17 @@ def test_runs_are_taken_as_they_are_needed() -> None:
             stop.ask()
         return done(batch)
 
-    executor, journal = Scripted(answer), Journal()
-    outcome = go(stream(), executor, journal, stop=stop, total=10**9)
+    executor, committed = Scripted(answer), Committed()
+    outcome = go(stream(), executor, committed, stop=stop, total=10**9)
     assert taken == sum(len(batch.runs) for batch in executor.submitted) + 1
-    assert outcome.done == len(journal)
+    assert outcome.done == len(committed)
     assert outcome.interrupted
 
 
 def test_a_request_that_cannot_be_met_is_refused_before_anything_runs() -> None:
     executor = Scripted()
     with pytest.raises(ExecutorError, match="no node has 99 cpus"):
-        go(runs(3), executor, Journal(), need=Need(cpus=99))
+        go(runs(3), executor, Committed(), need=Need(cpus=99))
     assert executor.submitted == []
 
 
@@ -206,9 +206,9 @@ def test_rows_that_arrived_before_a_death_are_kept() -> None:
     def answer(batch: Batch) -> list[Event]:
         return die(batch, "crashed", after=3) if batch.batch_id == 0 else done(batch)
 
-    executor, journal, source = Scripted(answer), Journal(), runs(8)
-    outcome = go(source, executor, journal)
-    assert journal.ids == ids(source)
+    executor, committed, source = Scripted(answer), Committed(), runs(8)
+    outcome = go(source, executor, committed)
+    assert committed.ids == ids(source)
     assert (outcome.lost, outcome.repeated) == (1, 5)
     assert [len(batch.runs) for batch in executor.submitted] == [8, 1, 1, 1, 1, 1]
 
@@ -219,13 +219,13 @@ def test_a_run_that_kills_its_worker_fails_and_its_mates_do_not() -> None:
         return die(batch, "crashed", after=poisoned[0]) if poisoned else done(batch)
 
     source = [FakeRun(number, "kill" if number == 5 else "square") for number in range(8)]
-    journal = Journal()
-    outcome = go(source, Scripted(answer), journal)
-    assert journal.ids == ids(source)
+    committed = Committed()
+    outcome = go(source, Scripted(answer), committed)
+    assert committed.ids == ids(source)
     assert [(run_id, error) for run_id, error in outcome.failures] == [
         (source[5].run_id, "its worker process died 3 times")
     ]
-    (failed,) = (row for row in journal if row["status"] == "failed")
+    (failed,) = (row for row in committed if row["status"] == "failed")
     assert failed["traceback"] == "boom"
     assert failed["model.visible"] == 7  # a failed row has the columns of its point
     assert outcome.lost == 3
@@ -235,29 +235,31 @@ def test_after_a_death_only_the_suspects_go_on_one_by_one() -> None:
     def answer(batch: Batch) -> list[Event]:
         return die(batch, "crashed") if len(batch.runs) > 500 else done(batch)
 
-    executor, journal, source = Scripted(answer), Journal(), runs(3000)
-    go(source, executor, journal)
-    assert journal.ids == ids(source)
+    executor, committed, source = Scripted(answer), Committed(), runs(3000)
+    go(source, executor, committed)
+    assert committed.ids == ids(source)
     lengths = Counter(len(batch.runs) for batch in executor.submitted)
     assert 256 <= lengths[1] <= 1024
     assert any(100 < length < 500 for length in lengths)
 
 
 def test_running_out_of_memory_names_the_memory() -> None:
-    journal = Journal()
-    outcome = go(runs(1), Scripted(lambda batch: die(batch, "memory")), journal, need=Need(memory=2 * 10**9))
+    committed = Committed()
+    outcome = go(
+        runs(1), Scripted(lambda batch: die(batch, "memory")), committed, need=Need(memory=2 * 10**9)
+    )
     assert (
         outcome.failures[0].error
         == "out of memory 3 times; it asks for 2 GB of memory: raise resources.memory"
     )
-    journal.clear()
-    outcome = go(runs(1), Scripted(lambda batch: die(batch, "memory")), journal)
+    committed.clear()
+    outcome = go(runs(1), Scripted(lambda batch: die(batch, "memory")), committed)
     assert outcome.failures[0].error == "out of memory 3 times; it asks for no memory: set resources.memory"
 
     def told(batch: Batch) -> list[Event]:
         return [*die(batch, "memory")[:-1], Lost(batch.batch_id, "Task was killed (it used 3.2GB)", "memory")]
 
-    outcome = go(runs(1), Scripted(told), journal, need=Need(memory=2 * 10**9))
+    outcome = go(runs(1), Scripted(told), committed, need=Need(memory=2 * 10**9))
     assert outcome.failures[0].error == (
         "out of memory 3 times, the last time at 3.2GB; it asks for 2 GB of memory: raise resources.memory"
     )
@@ -269,26 +271,26 @@ def test_a_lost_host_is_not_held_against_its_runs() -> None:
     def answer(batch: Batch) -> list[Event]:
         return die(batch, "node") if batch.batch_id < losses else done(batch)
 
-    executor, journal, source = Scripted(answer, slots=1), Journal(), runs(8)
-    outcome = go(source, executor, journal)
+    executor, committed, source = Scripted(answer, slots=1), Committed(), runs(8)
+    outcome = go(source, executor, committed)
     assert (outcome.done, outcome.failed) == (8, 0)
     assert len(executor.submitted[1].runs) == 8  # together the first times
 
 
 def test_a_run_whose_host_is_always_lost_fails_in_the_end() -> None:
-    journal = Journal()
+    committed = Committed()
     outcome = go(
-        runs(1), Scripted(lambda batch: die(batch, "node")), journal, policy=Policy(max_node_losses=7)
+        runs(1), Scripted(lambda batch: die(batch, "node")), committed, policy=Policy(max_node_losses=7)
     )
     assert outcome.lost == 7
     assert outcome.failures[0].error == "its host was lost 7 times"
 
 
 def test_workers_that_die_before_they_begin_are_not_held_against_the_runs() -> None:
-    journal = Journal()
+    committed = Committed()
     with pytest.raises(ExecutorError, match="10 workers in a row died before they began: no kising"):
-        go(runs(2000), Scripted(lambda batch: [Lost(batch.batch_id, "no kising", "crashed")]), journal)
-    assert not journal
+        go(runs(2000), Scripted(lambda batch: [Lost(batch.batch_id, "no kising", "crashed")]), committed)
+    assert not committed
 
 
 def test_a_run_that_hangs_is_killed_and_fails() -> None:
@@ -300,15 +302,15 @@ def test_a_run_that_hangs_is_killed_and_fails() -> None:
         return [Started(batch.batch_id, "h", 1), Rows(batch.batch_id, rows)]
 
     source = [FakeRun(number, "sleep" if number == 3 else "square") for number in range(6)]
-    executor, journal = Scripted(answer), Journal()
-    outcome = go(source, executor, journal, need=Need(timeout=0.2))
-    assert journal.ids == ids(source)
+    executor, committed = Scripted(answer), Committed()
+    outcome = go(source, executor, committed, need=Need(timeout=0.2))
+    assert committed.ids == ids(source)
     assert outcome.failures == ((source[3].run_id, "timed out after 0.2 s (resources.timeout)"),)
     assert len(executor.cancelled) == 2  # once in company, once alone
 
 
 def test_waiting_for_a_process_is_not_hanging() -> None:
-    executor, journal = Scripted(lambda batch: []), Journal()
+    executor, committed = Scripted(lambda batch: []), Committed()
     ticks = 0
 
     def observe(snapshot: Snapshot) -> None:
@@ -319,13 +321,13 @@ def test_waiting_for_a_process_is_not_hanging() -> None:
             for batch in executor.submitted:
                 executor.waiting.extend(done(batch))
 
-    outcome = go(runs(20), executor, journal, need=Need(timeout=0.1), observe=observe)
+    outcome = go(runs(20), executor, committed, need=Need(timeout=0.1), observe=observe)
     assert executor.cancelled == []
     assert outcome.done == 20
 
 
 def test_rows_are_a_sign_of_life() -> None:
-    executor, journal = Scripted(lambda batch: [Started(batch.batch_id, "h", 1)]), Journal()
+    executor, committed = Scripted(lambda batch: [Started(batch.batch_id, "h", 1)]), Committed()
     sent = 0
 
     def observe(snapshot: Snapshot) -> None:
@@ -337,35 +339,35 @@ def test_rows_are_a_sign_of_life() -> None:
             if sent == 8:
                 executor.waiting.append(Finished(0))
 
-    outcome = go(runs(8), executor, journal, need=Need(timeout=0.6), observe=observe)
+    outcome = go(runs(8), executor, committed, need=Need(timeout=0.6), observe=observe)
     assert (outcome.done, executor.cancelled) == (8, [])
 
 
-class Shelf(dict[str, Saved]):
+class MemoryStore(dict[str, Saved]):
     """Checkpoints in memory."""
 
     put = dict.__setitem__
 
 
 def conducted(
-    source: list[FakeRun], executor: Scripted, shelf: Shelf | None, policy: Policy = SOON
+    source: list[FakeRun], executor: Scripted, store: MemoryStore | None, policy: Policy = SOON
 ) -> Outcome:
     return conduct(
         source,
         executor,
-        Journal().commit,
+        Committed().commit,
         cost=lambda run: 1e-3,
         need=lambda run: Need(timeout=0.4),
         total=len(source),
         policy=policy,
-        shelf=shelf,
+        checkpoint_store=store,
     )
 
 
 def test_checkpoints_are_kept_and_given_to_the_next_attempt() -> None:
-    source, shelf = (
+    source, store = (
         runs(3),
-        Shelf({FakeRun(2).run_id: Saved(b"old", 1.0), FakeRun(9).run_id: Saved(b"x", 1.0)}),
+        MemoryStore({FakeRun(2).run_id: Saved(b"old", 1.0), FakeRun(9).run_id: Saved(b"x", 1.0)}),
     )
 
     def answer(batch: Batch) -> list[Event]:
@@ -381,23 +383,23 @@ def test_checkpoints_are_kept_and_given_to_the_next_attempt() -> None:
         return [started, rows, *told, lost]
 
     executor = Scripted(answer, slots=3)
-    assert conducted(source, executor, shelf, Policy(checkpoint_seconds=0.25)).done == 3
+    assert conducted(source, executor, store, Policy(checkpoint_seconds=0.25)).done == 3
     first, *others = executor.submitted
     assert (first.checkpoint, set(first.saved)) == (
         pytest.approx(0.3),
         {source[2].run_id},
-    )  # a tenth of a second a slot
+    )  # a tenth of a second per slot
     assert [dict(batch.saved) for batch in others] == [
         {source[1].run_id: Saved(b"two", 2.0)},
         {source[2].run_id: Saved(b"old", 1.0)},
     ]
-    assert source[0].run_id not in shelf
+    assert source[0].run_id not in store
 
 
-def test_without_a_shelf_or_an_interval_nobody_asks_for_checkpoints() -> None:
-    for shelf, policy in ((None, Policy()), (Shelf(), Policy(checkpoint_seconds=None))):
+def test_without_a_store_or_an_interval_there_are_no_checkpoints() -> None:
+    for store, policy in ((None, Policy()), (MemoryStore(), Policy(checkpoint_seconds=None))):
         executor = Scripted()
-        conducted(runs(3), executor, shelf, policy)
+        conducted(runs(3), executor, store, policy)
         assert {batch.checkpoint for batch in executor.submitted} == {None}
 
 
@@ -405,15 +407,15 @@ def test_a_checkpoint_is_no_sign_that_a_run_will_end() -> None:
     executor = Scripted(lambda batch: [Started(batch.batch_id, "h", 1)])
     executor.free = 1
 
-    class Busy(Shelf):
+    class Busy(MemoryStore):
         def put(self, run_id: str, saved: Saved) -> None:
             threading.Event().wait(0.01)
             again = Checkpoint(0, run_id, Saved(b"", saved.seconds + 0.01))
             executor.waiting.extend([again] if saved.seconds < 5 else done(executor.submitted[0]))
 
-    shelf = Busy()
+    store = Busy()
     executor.waiting.append(Checkpoint(0, FakeRun(0).run_id, Saved(b"", 0.0)))
-    assert conducted(runs(1), executor, shelf).failed == 1
+    assert conducted(runs(1), executor, store).failed == 1
 
 
 def test_deaths_count_from_the_last_checkpoint() -> None:
@@ -423,15 +425,15 @@ def test_deaths_count_from_the_last_checkpoint() -> None:
             return done(batch)
         return [Started(batch.batch_id, "h", 1), told, Lost(batch.batch_id, "boom", "crashed")]
 
-    assert conducted(runs(1), Scripted(answer), Shelf()).done == 1
+    assert conducted(runs(1), Scripted(answer), MemoryStore()).done == 1
     assert conducted(runs(1), Scripted(answer), None).failed == 1
 
 
-def test_a_killed_batch_that_never_says_so_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_batch_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conductor, "_UNREACHABLE_SECONDS", 0.1)
-    executor, journal = Scripted(lambda batch: [Started(batch.batch_id, "h", 1)]), Journal()
+    executor, committed = Scripted(lambda batch: [Started(batch.batch_id, "h", 1)]), Committed()
     executor.cancel = executor.cancelled.append  # type: ignore[method-assign]
-    outcome = go(runs(1), executor, journal, need=Need(timeout=0.1))
+    outcome = go(runs(1), executor, committed, need=Need(timeout=0.1))
     assert outcome.failed == 1
 
 
@@ -441,9 +443,9 @@ def test_events_of_a_batch_given_up_and_rows_sent_twice_are_ignored() -> None:
         stray = Rows(10**6, (row(FakeRun(10**6)),))
         return [*done(batch)[:-1], again, stray, Finished(batch.batch_id), again]
 
-    source, journal = runs(50), Journal()
-    go(source, Scripted(answer), journal)
-    assert journal.ids == ids(source)
+    source, committed = runs(50), Committed()
+    go(source, Scripted(answer), committed)
+    assert committed.ids == ids(source)
 
 
 def test_a_batch_that_ends_without_its_rows_is_repeated() -> None:
@@ -452,9 +454,9 @@ def test_a_batch_that_ends_without_its_rows_is_repeated() -> None:
             [Started(batch.batch_id, "h", 1), Finished(batch.batch_id)] if not batch.batch_id else done(batch)
         )
 
-    source, journal = runs(8), Journal()
-    assert go(source, Scripted(answer), journal).lost == 1
-    assert journal.ids == ids(source)
+    source, committed = runs(8), Committed()
+    assert go(source, Scripted(answer), committed).lost == 1
+    assert committed.ids == ids(source)
 
 
 def test_failing_runs_do_not_stop_the_others() -> None:
@@ -462,9 +464,9 @@ def test_failing_runs_do_not_stop_the_others() -> None:
         rows = tuple(row(run, "failed" if run.realization % 2 else "done") for run in batch.runs)
         return [Started(batch.batch_id, "h", 1), Rows(batch.batch_id, rows), Finished(batch.batch_id)]
 
-    journal = Journal()
-    outcome = go(runs(100), Scripted(answer), journal)
-    assert (outcome.done, outcome.failed, len(journal)) == (50, 50, 100)
+    committed = Committed()
+    outcome = go(runs(100), Scripted(answer), committed)
+    assert (outcome.done, outcome.failed, len(committed)) == (50, 50, 100)
     assert len(outcome.failures) == 20  # the first
 
 
@@ -472,25 +474,25 @@ def test_fail_fast_ends_the_sweep_at_the_first_failure() -> None:
     def answer(batch: Batch) -> list[Event]:
         return [Started(batch.batch_id, "h", 1), Rows(batch.batch_id, (row(batch.runs[0], "failed"),))]
 
-    executor, journal = Scripted(answer), Journal()
-    outcome = go(runs(1000), executor, journal, policy=Policy(fail_fast=True, grace_seconds=0.1))
+    executor, committed = Scripted(answer), Committed()
+    outcome = go(runs(1000), executor, committed, policy=Policy(fail_fast=True, grace_seconds=0.1))
     assert len(executor.submitted) == executor.most
     assert sorted(executor.cancelled) == [batch.batch_id for batch in executor.submitted]
-    assert outcome.failed == len(journal) == len(executor.submitted)
-    assert (outcome.unfinished, outcome.interrupted) == (1000 - len(journal), False)
+    assert outcome.failed == len(committed) == len(executor.submitted)
+    assert (outcome.unfinished, outcome.interrupted) == (1000 - len(committed), False)
 
 
 def test_rows_are_committed_by_time_and_by_number() -> None:
-    journal = Journal()
-    go(runs(500), Scripted(), journal, policy=Policy(commit_seconds=0.0))
-    assert len(journal.sizes) > 1
-    journal = Journal()
-    go(runs(500), Scripted(), journal, policy=Policy(commit_seconds=1000.0, commit_rows=10**9))
-    assert journal.sizes == [500]
-    journal = Journal()
-    go(runs(500), Scripted(slots=1), journal, policy=Policy(commit_seconds=1000.0, commit_rows=100))
-    assert len(journal.sizes) > 1
-    assert all(size >= 100 for size in journal.sizes[:-1])
+    committed = Committed()
+    go(runs(500), Scripted(), committed, policy=Policy(commit_seconds=0.0))
+    assert len(committed.sizes) > 1
+    committed = Committed()
+    go(runs(500), Scripted(), committed, policy=Policy(commit_seconds=1000.0, commit_rows=10**9))
+    assert committed.sizes == [500]
+    committed = Committed()
+    go(runs(500), Scripted(slots=1), committed, policy=Policy(commit_seconds=1000.0, commit_rows=100))
+    assert len(committed.sizes) > 1
+    assert all(size >= 100 for size in committed.sizes[:-1])
 
 
 def test_a_commit_that_fails_ends_the_sweep_and_kills_the_work() -> None:
@@ -526,10 +528,10 @@ def test_rows_are_committed_when_the_executor_breaks_down() -> None:
                 raise ExecutorError("Ray broke down")
             return events
 
-    executor, journal = Breaking(lambda batch: done(batch)[:-1]), Journal()
+    executor, committed = Breaking(lambda batch: done(batch)[:-1]), Committed()
     with pytest.raises(ExecutorError, match="broke down"):
-        go(runs(1000), executor, journal, policy=Policy(commit_seconds=1000.0))
-    assert journal.ids == ids([run for batch in executor.submitted for run in batch.runs])
+        go(runs(1000), executor, committed, policy=Policy(commit_seconds=1000.0))
+    assert committed.ids == ids([run for batch in executor.submitted for run in batch.runs])
 
 
 def test_a_breakdown_while_stopping_is_part_of_the_stop() -> None:
@@ -543,14 +545,14 @@ def test_a_breakdown_while_stopping_is_part_of_the_stop() -> None:
             return super().events(timeout)
 
     executor = Breaking(lambda batch: [Started(batch.batch_id, "h", 1)])
-    assert go(runs(1000), executor, Journal(), stop=stop).interrupted
+    assert go(runs(1000), executor, Committed(), stop=stop).interrupted
 
 
 def test_stopping_keeps_what_finishes_in_time() -> None:
-    stop, executor, journal = (
+    stop, executor, committed = (
         StopRequest(),
         Scripted(lambda batch: [Started(batch.batch_id, "h", 1)]),
-        Journal(),
+        Committed(),
     )
 
     def observe(snapshot: Snapshot) -> None:
@@ -559,10 +561,10 @@ def test_stopping_keeps_what_finishes_in_time() -> None:
         elif executor.submitted[0].batch_id in executor.open:
             executor.waiting.extend(done(executor.submitted[0])[1:])
 
-    outcome = go(runs(1000), executor, journal, stop=stop, observe=observe)
-    assert journal.ids == ids(list(executor.submitted[0].runs))
+    outcome = go(runs(1000), executor, committed, stop=stop, observe=observe)
+    assert committed.ids == ids(list(executor.submitted[0].runs))
     assert sorted(executor.cancelled) == [batch.batch_id for batch in executor.submitted[1:]]
-    assert (outcome.interrupted, outcome.done, outcome.failed) == (True, len(journal), 0)
+    assert (outcome.interrupted, outcome.done, outcome.failed) == (True, len(committed), 0)
 
 
 def test_stopping_takes_back_what_has_not_begun() -> None:
@@ -575,17 +577,17 @@ def test_stopping_takes_back_what_has_not_begun() -> None:
         elif len(executor.cancelled) == len(executor.submitted) - 1 and not executor.waiting:
             executor.waiting.extend(done(executor.submitted[0])[1:])
 
-    journal = Journal()
+    committed = Committed()
     go(
         runs(1000),
         executor,
-        journal,
+        committed,
         stop=stop,
         observe=observe,
         policy=Policy(grace_seconds=60.0, report_seconds=0),
     )
     assert 0 not in executor.cancelled
-    assert len(journal) == len(executor.submitted[0].runs)
+    assert len(committed) == len(executor.submitted[0].runs)
 
 
 def test_a_stop_that_comes_after_the_last_run_interrupts_nothing() -> None:
@@ -595,7 +597,7 @@ def test_a_stop_that_comes_after_the_last_run_interrupts_nothing() -> None:
         stop.ask()
         return done(batch)
 
-    outcome = go(runs(5), Scripted(answer), Journal(), stop=stop)
+    outcome = go(runs(5), Scripted(answer), Committed(), stop=stop)
     assert (outcome.done, outcome.interrupted) == (5, False)
 
 
@@ -610,22 +612,22 @@ def test_the_second_request_returns_at_once_with_the_rows_that_are_there() -> No
                 stop.ask("SIGINT")  # raises here, as a signal's handler would in the middle of a run
             return events
 
-    executor, journal = Impatient(lambda batch: done(batch)[:-1]), Journal()
+    executor, committed = Impatient(lambda batch: done(batch)[:-1]), Committed()
     outcome = go(
-        runs(1000), executor, journal, stop=stop, policy=Policy(commit_seconds=1000.0, grace_seconds=1e6)
+        runs(1000), executor, committed, stop=stop, policy=Policy(commit_seconds=1000.0, grace_seconds=1e6)
     )
     assert outcome.interrupted
-    assert journal.ids == ids([run for batch in executor.submitted for run in batch.runs])
+    assert committed.ids == ids([run for batch in executor.submitted for run in batch.runs])
 
 
 def test_the_second_request_does_not_interrupt_a_commit() -> None:
     stop = StopRequest()
-    journal = Journal()
+    committed = Committed()
 
     def commit(rows: list[dict[str, object]]) -> None:
         stop.ask()
         stop.ask()
-        journal.commit(rows)
+        committed.commit(rows)
 
     outcome = conduct(
         runs(1000),
@@ -638,10 +640,10 @@ def test_the_second_request_does_not_interrupt_a_commit() -> None:
         policy=Policy(commit_seconds=0.0),
     )
     assert outcome.interrupted
-    assert outcome.done == len(journal) > 0
+    assert outcome.done == len(committed) > 0
 
 
-def test_an_interrupt_of_somebody_else_is_passed_on_after_the_commit() -> None:
+def test_a_foreign_interrupt_is_passed_on_after_the_commit() -> None:
     class Interrupted(Scripted):
         def events(self, timeout: float) -> list[Event]:
             events = super().events(timeout)
@@ -649,15 +651,15 @@ def test_an_interrupt_of_somebody_else_is_passed_on_after_the_commit() -> None:
                 raise KeyboardInterrupt
             return events
 
-    journal = Journal()
+    committed = Committed()
     with pytest.raises(KeyboardInterrupt):
         go(
             runs(1000),
             Interrupted(lambda batch: done(batch)[:-1]),
-            journal,
+            committed,
             policy=Policy(commit_seconds=1000.0),
         )
-    assert journal
+    assert committed
 
 
 def test_rows_are_stamped_unless_they_bring_their_own() -> None:
@@ -665,21 +667,21 @@ def test_rows_are_stamped_unless_they_bring_their_own() -> None:
         rows = (row(batch.runs[0]), {**row(batch.runs[1]), "numerics": 7})
         return [Started(batch.batch_id, "h", 1), Rows(batch.batch_id, rows), Finished(batch.batch_id)]
 
-    journal = Journal()
+    committed = Committed()
     conduct(
         runs(2),
         Scripted(answer),
-        journal.commit,
+        committed.commit,
         cost=lambda run: 1e-3,
         need=lambda run: Need(),
         total=2,
         stamp={"numerics": 3, "version": "1"},
     )
-    assert [(row["numerics"], row["version"]) for row in journal] == [(3, "1"), (7, "1")]
+    assert [(row["numerics"], row["version"]) for row in committed] == [(3, "1"), (7, "1")]
 
 
-def test_the_first_run_of_a_process_says_nothing_about_costs() -> None:
-    """It loads and compiles: taken at its word, the runs after it would travel alone."""
+def test_the_first_run_of_a_process_is_not_measured() -> None:
+    """It loads and compiles: if its time counted, the runs after it would travel alone."""
 
     def answer(batch: Batch) -> list[Event]:
         rows = [row(run) for run in batch.runs]
@@ -689,7 +691,7 @@ def test_the_first_run_of_a_process_says_nothing_about_costs() -> None:
         return [started, Rows(batch.batch_id, tuple(rows)), Finished(batch.batch_id)]
 
     executor = Scripted(answer)
-    go(runs(3000), executor, Journal())
+    go(runs(3000), executor, Committed())
     assert len(executor.submitted) < 50
 
 
@@ -711,7 +713,7 @@ def test_snapshots_add_up() -> None:
     outcome = conduct(
         runs(1000),
         executor,
-        Journal().commit,
+        Committed().commit,
         cost=lambda run: 1e-3,
         need=lambda run: Need(),
         total=1000,
@@ -776,5 +778,5 @@ def test_other_threads_take_no_signals() -> None:
 @pytest.mark.parametrize(("slots", "seconds"), [(2, 1.0), (1_000, 3.0), (10_000, 30.0)])
 def test_rows_of_many_workers_travel_together(slots: int, seconds: float) -> None:
     executor = Scripted(slots=slots)
-    go(runs(5), executor, Journal())
+    go(runs(5), executor, Committed())
     assert {batch.chunk_seconds for batch in executor.submitted} == {seconds}

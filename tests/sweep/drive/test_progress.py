@@ -1,4 +1,4 @@
-"""Snapshots are shown as bars or as lines, and say the right things."""
+"""Snapshots as bars and as lines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_line_says_everything() -> None:
+def test_a_line_has_everything() -> None:
     assert describe(snapshot()) == "32/100 runs, 2 failed, 4 runs/s, 17 s left, 2 workers"
 
 
@@ -53,7 +53,7 @@ def test_a_line_leaves_out_what_is_not_known() -> None:
 
 
 def test_slow_sweeps_have_their_rate_the_other_way_up() -> None:
-    assert "3 min 20 s a run" in describe(snapshot(rate=0.005))
+    assert "3 min 20 s per run" in describe(snapshot(rate=0.005))
 
 
 def test_several_hosts_are_counted() -> None:
@@ -75,7 +75,7 @@ def test_durations_have_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_lines_have_the_time_in_front_and_the_last_word() -> None:
+def test_lines_start_with_the_time_and_the_last_one_is_written() -> None:
     stream = io.StringIO()
     with Lines("demo", stream, seconds=1000.0) as lines:
         for done in range(0, 99):
@@ -136,7 +136,11 @@ def test_there_is_no_rate_before_the_first_result() -> None:
         "drive.batching",
         "drive.conductor",
         "execute.in_process",
+        "execute.batch_loop",
         "execute.protocol",
+        "execute.ray_cluster",
+        "execute.ray_executor",
+        "execute.ray_internals",
         "execute.ray_setup",
     ],
 )

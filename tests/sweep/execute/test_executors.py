@@ -1,4 +1,4 @@
-"""One suite for every executor: what it does with batches, and what a sweep on it comes to."""
+"""One suite for every executor: single batches, and whole sweeps."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import sample_work as works
+from support import sample_work
+from support.nodes import PATHS
 from support.sample_work import FakeRun, runs
 
-import kising
 from kising.errors import ExecutorError
 from kising.sweep.drive.conductor import Policy, conduct
 from kising.sweep.drive.counts import Outcome
@@ -39,15 +39,15 @@ from kising.sweep.execute.protocol import (
     Started,
     Work,
 )
-from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
+from kising.sweep.execute.ray_cluster import RayCluster
+from kising.sweep.execute.ray_executor import RayExecutor
 
 Build = Callable[[Work], Executor]
-PATHS = os.pathsep.join([str(Path(kising.__file__).parents[1]), str(Path(works.__file__).parents[1])])
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
-    """One Ray for all of these tests: it takes seconds to start. Its workers find the works by PYTHONPATH."""
+    """One Ray for all of these tests: it takes seconds to start. Its workers find sample_work by PYTHONPATH."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", PATHS)
         cluster = RayCluster.start(cpus=2)
@@ -57,10 +57,10 @@ def cluster() -> Iterator[RayCluster]:
 
 @pytest.fixture(params=["in process", "ray"])
 def executor(request: pytest.FixtureRequest) -> Executor:
-    """An executor of `works.work`."""
+    """An executor of the sample work."""
     if request.param == "in process":
-        return InProcessExecutor(works.work)
-    return RayExecutor(works.work, request.getfixturevalue("cluster"))
+        return InProcessExecutor(sample_work.work)
+    return RayExecutor(sample_work.work, request.getfixturevalue("cluster"))
 
 
 @pytest.fixture
@@ -74,25 +74,25 @@ def killable(executor: Executor) -> Executor:
 def go(
     source: list[FakeRun],
     executor: Executor,
-    journal: list[dict[str, object]],
+    rows: list[dict[str, object]],
     *,
     need: Need | None = None,
     policy: Policy | None = None,
     stop: StopRequest | None = None,
     observe: Callable[[Snapshot], object] = lambda snapshot: None,
-    shelf: Shelf | None = None,
+    checkpoint_store: MemoryStore | None = None,
 ) -> Outcome:
     return conduct(
         source,
         executor,
-        journal.extend,
+        rows.extend,
         cost=lambda run: 1e-3,
         need=lambda run: need or Need(),
         total=len(source),
         policy=policy,
         stop=stop,
         observers=[observe],
-        shelf=shelf,
+        checkpoint_store=checkpoint_store,
     )
 
 
@@ -106,20 +106,20 @@ def settle(executor: Executor, batches: int, seconds: float = 60.0) -> list[Even
     return events
 
 
-def by_id(journal: list[dict[str, object]]) -> dict[str, dict[str, object]]:
-    rows = {str(row["run_id"]): row for row in journal}
-    assert len(rows) == len(journal), "a run was committed twice"
+def by_id(committed: list[dict[str, object]]) -> dict[str, dict[str, object]]:
+    rows = {str(row["run_id"]): row for row in committed}
+    assert len(rows) == len(committed), "a run was committed twice"
     return rows
 
 
 def test_every_run_gives_its_row(executor: Executor) -> None:
-    source, journal = runs(3000), []
-    outcome = go(source, executor, journal)
-    rows = by_id(journal)
+    source, committed = runs(3000), []
+    outcome = go(source, executor, committed)
+    rows = by_id(committed)
     assert {run.run_id: rows[run.run_id]["rmse_J"] for run in source} == {
         run.run_id: run.realization**2 for run in source
     }
-    assert all(row["status"] == "done" and row["host"] and row["seconds"] >= 0 for row in journal)
+    assert all(row["status"] == "done" and row["host"] and row["seconds"] >= 0 for row in committed)
     assert (outcome.done, outcome.failed, outcome.lost) == (3000, 0, 0)
     assert outcome.batches < 100
 
@@ -141,15 +141,15 @@ def test_a_slow_batch_hands_over_rows_as_it_goes(executor: Executor) -> None:
 
 
 def test_a_run_that_raises_is_a_failed_row(executor: Executor) -> None:
-    source, journal = [*runs(10), FakeRun(10, "raise"), FakeRun(11, "exit"), FakeRun(12)], []
-    outcome = go(source, executor, journal)
+    source, committed = [*runs(10), FakeRun(10, "raise"), FakeRun(11, "exit"), FakeRun(12)], []
+    outcome = go(source, executor, committed)
     assert (outcome.done, outcome.failed) == (11, 2)
-    rows = by_id(journal)
+    rows = by_id(committed)
     failed = rows[source[10].run_id]
     assert failed["status"] == "failed"
     assert failed["error"] == "ValueError: no solution at 10"
     assert "sample_work.py" in str(failed["traceback"])
-    assert "executor.py" not in str(failed["traceback"])
+    assert "batch_loop.py" not in str(failed["traceback"])
     assert (failed["point_id"], failed["model.visible"], failed["realization"]) == (
         source[10].point.point_id,
         7,
@@ -160,18 +160,18 @@ def test_a_run_that_raises_is_a_failed_row(executor: Executor) -> None:
 
 
 def test_a_kernel_that_raises_is_a_failed_row_and_nan_is_a_number(executor: Executor) -> None:
-    journal: list[dict[str, object]] = []
-    outcome = go([FakeRun(0, "raise in a kernel"), FakeRun(1, "nan"), FakeRun(2)], executor, journal)
+    committed: list[dict[str, object]] = []
+    outcome = go([FakeRun(0, "raise in a kernel"), FakeRun(1, "nan"), FakeRun(2)], executor, committed)
     assert outcome.failures == ((FakeRun(0).run_id, "ValueError: below"),)
-    rows = by_id(journal)
+    rows = by_id(committed)
     assert rows[FakeRun(1).run_id]["status"] == "done"
     assert np.isnan(rows[FakeRun(1).run_id]["rmse_J"])
     assert rows[FakeRun(2).run_id]["rmse_J"] == 4.0
 
 
 def test_a_run_that_gives_up_in_time_is_a_failed_row(executor: Executor) -> None:
-    journal: list[dict[str, object]] = []
-    outcome = go([FakeRun(0), FakeRun(1, "late")], executor, journal, need=Need(timeout=5.0))
+    committed: list[dict[str, object]] = []
+    outcome = go([FakeRun(0), FakeRun(1, "late")], executor, committed, need=Need(timeout=5.0))
     assert outcome.done == 1
     assert outcome.failures == ((FakeRun(1).run_id, "timed out after 5 s (resources.timeout)"),)
     assert outcome.lost == 0
@@ -184,8 +184,8 @@ def test_a_run_has_the_threads_it_asked_for(executor: Executor) -> None:
         assert rows[0]["rmse_J"] == 1.0
 
 
-class Shelf(dict[str, Saved]):
-    """Checkpoints in memory; of those that are too large, the number."""
+class MemoryStore(dict[str, Saved]):
+    """Checkpoints in memory, and the number of those that were too large."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class Shelf(dict[str, Saved]):
             self[run_id] = saved
 
 
-def test_a_long_run_tells_its_states_and_goes_on_from_one(executor: Executor, tmp_path: Path) -> None:
+def test_a_long_run_sends_its_states_and_resumes_from_one(executor: Executor, tmp_path: Path) -> None:
     run = FakeRun(8, "count", str(tmp_path))
     executor.submit(Batch(0, (run,), 1, None, None, checkpoint=0.25))
     events = settle(executor, 1)
@@ -212,7 +212,7 @@ def test_a_long_run_tells_its_states_and_goes_on_from_one(executor: Executor, tm
     (row,) = (row for event in events if isinstance(event, Rows) for row in event.rows)
     assert row["rmse_J"] == 64.0
     assert row["seconds"] > saved[-1].seconds
-    assert not any(isinstance(event, Checkpoint) for event in events)  # nobody asked
+    assert not any(isinstance(event, Checkpoint) for event in events)  # none were requested
     assert (tmp_path / run.run_id).read_text().split() == ["0", saved[-1].state.split()[1].decode()]
 
 
@@ -224,20 +224,20 @@ def test_rows_do_not_wait_for_a_long_run(executor: Executor, tmp_path: Path) -> 
     assert kinds[:3] == [Started, Rows, Checkpoint]
 
 
-def test_the_time_before_counts(executor: Executor) -> None:
+def test_time_spent_before_counts_towards_the_timeout(executor: Executor) -> None:
     saved = {FakeRun(0).run_id: Saved(b"", 7.0)}
     executor.submit(Batch(0, tuple(runs(1, "told timeout")), 1, None, 9.0, saved=saved))
     (rows,) = (event.rows for event in settle(executor, 1) if isinstance(event, Rows))
     assert rows[0]["rmse_J"] == 2.0
 
 
-def test_what_is_too_large_to_travel_is_counted(executor: Executor) -> None:
-    shelf = Shelf()
-    journal: list[dict[str, object]] = []
+def test_states_too_large_to_send_are_counted(executor: Executor) -> None:
+    store = MemoryStore()
+    committed: list[dict[str, object]] = []
     policy = Policy(checkpoint_seconds=0.2)
-    outcome = go(runs(2, "large"), executor, journal, policy=policy, shelf=shelf)
-    assert (outcome.done, shelf.too_large) == (2, 1)
-    assert {run_id: len(saved.state) for run_id, saved in shelf.items()} == {FakeRun(0).run_id: LARGEST_STATE}
+    outcome = go(runs(2, "large"), executor, committed, policy=policy, checkpoint_store=store)
+    assert (outcome.done, store.too_large) == (2, 1)
+    assert {run_id: len(saved.state) for run_id, saved in store.items()} == {FakeRun(0).run_id: LARGEST_STATE}
 
 
 def test_a_batch_in_the_queue_can_be_cancelled(executor: Executor, tmp_path: Path) -> None:
@@ -272,17 +272,17 @@ def test_what_can_never_run_is_refused(executor: Executor) -> None:
 
 
 def test_fail_fast(executor: Executor) -> None:
-    source, journal = [FakeRun(0, "raise"), *(FakeRun(n, "pause") for n in range(1, 200))], []
-    outcome = go(source, executor, journal, policy=Policy(fail_fast=True, grace_seconds=5.0))
+    source, committed = [FakeRun(0, "raise"), *(FakeRun(n, "pause") for n in range(1, 200))], []
+    outcome = go(source, executor, committed, policy=Policy(fail_fast=True, grace_seconds=5.0))
     assert outcome.failed == 1
     assert outcome.unfinished > 100
     assert not outcome.interrupted
-    assert len(by_id(journal)) == outcome.done + outcome.failed
+    assert len(by_id(committed)) == outcome.done + outcome.failed
 
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_stop_and_resume(executor: Executor, level: int) -> None:
-    source, journal = runs(60, "pause"), []
+    source, committed = runs(60, "pause"), []
     stop = StopRequest()
 
     def observe(snapshot: Snapshot) -> None:
@@ -290,38 +290,38 @@ def test_stop_and_resume(executor: Executor, level: int) -> None:
             stop.ask("SIGINT")
 
     policy = Policy(grace_seconds=20.0, report_seconds=0.1, commit_seconds=1000.0)
-    outcome = go(source, executor, journal, stop=stop, observe=observe, policy=policy)
+    outcome = go(source, executor, committed, stop=stop, observe=observe, policy=policy)
     assert outcome.interrupted
-    assert 0 < len(by_id(journal)) == outcome.done < 60
-    left = [run for run in source if run.run_id not in by_id(journal)]
-    go([FakeRun(run.realization) for run in left], executor, journal)
-    assert by_id(journal).keys() == {run.run_id for run in source}
+    assert 0 < len(by_id(committed)) == outcome.done < 60
+    left = [run for run in source if run.run_id not in by_id(committed)]
+    go([FakeRun(run.realization) for run in left], executor, committed)
+    assert by_id(committed).keys() == {run.run_id for run in source}
 
 
 def test_a_killed_worker_is_replaced(killable: Executor, tmp_path: Path) -> None:
     source = [FakeRun(n, "kill once" if n in (3, 30) else "square", str(tmp_path)) for n in range(60)]
-    journal: list[dict[str, object]] = []
-    outcome = go(source, killable, journal)
-    assert by_id(journal).keys() == {run.run_id for run in source}
+    committed: list[dict[str, object]] = []
+    outcome = go(source, killable, committed)
+    assert by_id(committed).keys() == {run.run_id for run in source}
     assert (outcome.done, outcome.failed, outcome.lost) == (60, 0, 2)
 
 
 def test_a_run_that_always_kills_its_worker_fails_alone(killable: Executor) -> None:
     source = [FakeRun(n, "kill" if n == 5 else "square") for n in range(40)]
-    journal: list[dict[str, object]] = []
-    outcome = go(source, killable, journal)
-    assert by_id(journal).keys() == {run.run_id for run in source}
+    committed: list[dict[str, object]] = []
+    outcome = go(source, killable, committed)
+    assert by_id(committed).keys() == {run.run_id for run in source}
     assert outcome.failures == ((source[5].run_id, "its worker process died 3 times"),)
     assert outcome.done == 39
 
 
 def test_a_killed_worker_costs_what_came_after_the_checkpoint(killable: Executor, tmp_path: Path) -> None:
-    # 32 steps, and every process dies at its eighth: more deaths than a run may have that does not get on.
-    run, shelf, journal = FakeRun(32, "count and die", str(tmp_path)), Shelf(), []
-    outcome = go([run], killable, journal, policy=Policy(checkpoint_seconds=0.15), shelf=shelf)
+    # 32 steps, and every process dies at its eighth: too many deaths for a run that makes no progress.
+    run, store, committed = FakeRun(32, "count and die", str(tmp_path)), MemoryStore(), []
+    outcome = go([run], killable, committed, policy=Policy(checkpoint_seconds=0.15), checkpoint_store=store)
     assert (outcome.done, outcome.failed) == (1, 0)
     assert outcome.lost >= 3
-    assert journal[0]["rmse_J"] == 32.0**2
+    assert committed[0]["rmse_J"] == 32.0**2
     begun = [int(word) for word in (tmp_path / run.run_id).read_text().split()]
     assert begun[0] == 0
     assert all(3 <= later - earlier <= 8 for earlier, later in pairwise(begun))
@@ -330,9 +330,9 @@ def test_a_killed_worker_costs_what_came_after_the_checkpoint(killable: Executor
 @pytest.mark.parametrize("act", ["sleep", "loop"])
 def test_a_run_that_hangs_is_killed(killable: Executor, act: str) -> None:
     source = [FakeRun(n, act if n == 2 else "square") for n in range(12)]
-    journal: list[dict[str, object]] = []
-    outcome = go(source, killable, journal, need=Need(timeout=0.5), policy=Policy(timeout_grace=0.5))
-    assert by_id(journal).keys() == {run.run_id for run in source}
+    committed: list[dict[str, object]] = []
+    outcome = go(source, killable, committed, need=Need(timeout=0.5), policy=Policy(timeout_grace=0.5))
+    assert by_id(committed).keys() == {run.run_id for run in source}
     assert outcome.failures == ((source[2].run_id, "timed out after 0.5 s (resources.timeout)"),)
 
 
@@ -349,11 +349,11 @@ def test_a_running_batch_can_be_killed(killable: Executor) -> None:
 def test_work_in_flight_is_killed_when_the_grace_time_is_over(killable: Executor) -> None:
     stop = StopRequest()
     source = [FakeRun(0), *(FakeRun(n, "sleep") for n in range(1, 5))]
-    journal: list[dict[str, object]] = []
+    committed: list[dict[str, object]] = []
     outcome = go(
         source,
         killable,
-        journal,
+        committed,
         stop=stop,
         observe=lambda snapshot: snapshot.workers and not stop.level and stop.ask(),
         policy=Policy(grace_seconds=0.5, report_seconds=0.1),
@@ -364,7 +364,7 @@ def test_work_in_flight_is_killed_when_the_grace_time_is_over(killable: Executor
 
 
 def test_memory_that_no_node_has_is_refused(cluster: RayCluster) -> None:
-    executor = RayExecutor(works.work, cluster)
+    executor = RayExecutor(sample_work.work, cluster)
     reason = executor.refuse(Need(memory=10**15))
     assert reason is not None
     assert "resources.memory" in reason
@@ -372,10 +372,10 @@ def test_memory_that_no_node_has_is_refused(cluster: RayCluster) -> None:
 
 
 def test_slots_follow_cpus_and_memory(cluster: RayCluster) -> None:
-    executor = RayExecutor(works.work, cluster)
+    executor = RayExecutor(sample_work.work, cluster)
     assert executor.slots(Need()) == 2
     assert executor.slots(Need(cpus=2)) == 1
-    memory = int(cluster.seen.nodes[0].memory)
+    memory = int(cluster.state.nodes[0].memory)
     assert executor.slots(Need(memory=memory)) == 1
     assert executor.slots(Need(memory=memory // 2)) == 2
 
@@ -386,33 +386,35 @@ def test_work_that_the_workers_cannot_load_ends_the_sweep_with_the_reason(
     module = types.ModuleType("only_here")
     exec("def work(run, threads, timeout, saved): return {}", module.__dict__)
     monkeypatch.setitem(sys.modules, "only_here", module)
-    journal: list[dict[str, object]] = []
+    committed: list[dict[str, object]] = []
     with pytest.raises(ExecutorError, match=r"the workers cannot run batches: .*No module named 'only_here'"):
-        go(runs(100), RayExecutor(module.work, cluster), journal)
-    assert journal == []
+        go(runs(100), RayExecutor(module.work, cluster), committed)
+    assert committed == []
 
 
 JOIN = """
     import sys
-    from support import sample_work as works
+    from support import sample_work
+from support.nodes import PATHS
     from kising.sweep.drive.conductor import conduct
-    from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
+    from kising.sweep.execute.ray_cluster import RayCluster
+    from kising.sweep.execute.ray_executor import RayExecutor
     from kising.errors import ExecutorError
     from kising.sweep.execute.protocol import Need
 
     try:
-        executor = RayExecutor(works.work, RayCluster.join(sys.argv[1]))
+        executor = RayExecutor(sample_work.work, RayCluster.join(sys.argv[1]))
     except ExecutorError as error:
         sys.exit(str(error))
     rows = []
-    conduct(works.runs(50), executor, rows.extend, cost=lambda run: 1e-3, need=lambda run: Need(), total=50)
+    conduct(sample_work.runs(50), executor, rows.extend, cost=lambda run: 1e-3, need=lambda run: Need(), total=50)
     executor.close()
     print(len(rows))
 """
 
 
 @pytest.mark.parametrize("token", ["right", "wrong", "none"])
-def test_a_running_cluster_is_joined_by_those_who_may(cluster: RayCluster, token: str) -> None:
+def test_a_running_cluster_is_joined_with_its_token_only(cluster: RayCluster, token: str) -> None:
     address = cluster.ray.get_runtime_context().gcs_address
     environment = {**os.environ, "PYTHONPATH": PATHS}
     if token == "wrong":
@@ -437,9 +439,12 @@ def test_a_running_cluster_is_joined_by_those_who_may(cluster: RayCluster, token
 
 CHILD = """
     import os, signal, sys
-    from support import sample_work as works
+    from support import sample_work
+from support.nodes import PATHS
     from kising.sweep.drive.conductor import Policy, conduct
-    from kising.sweep.execute.ray_executor import RayCluster, RayExecutor
+    from kising.sweep.execute import ray_internals
+    from kising.sweep.execute.ray_cluster import RayCluster
+    from kising.sweep.execute.ray_executor import RayExecutor
     from kising.errors import ExecutorError
     from kising.sweep.execute.protocol import Need
 
@@ -453,7 +458,7 @@ CHILD = """
     before, rows = dict(os.environ), []
     cluster = RayCluster.start(cpus=1)
     scratch = cluster._scratch.path
-    executor = RayExecutor(works.work, cluster)
+    executor = RayExecutor(sample_work.work, cluster)
     assert signal.getsignal(signal.SIGTERM) is handler
 """
 
@@ -473,8 +478,8 @@ def run_child(body: str) -> subprocess.CompletedProcess[str]:
 def test_a_ray_of_our_own_is_quiet_and_leaves_nothing_behind() -> None:
     child = run_child("""
         observe = lambda snapshot: None
-        assert go([works.FakeRun(n, "kill" if n == 3 else "square") for n in range(20)], executor).failed == 1
-        pid = cluster._internals._global_node.all_processes["raylet"][0].process.pid
+        assert go([sample_work.FakeRun(n, "kill" if n == 3 else "square") for n in range(20)], executor).failed == 1
+        pid = ray_internals.process_id(cluster.ray, "raylet")
         executor.close()
         assert dict(os.environ) == before
         assert signal.getsignal(signal.SIGTERM) is handler
@@ -484,10 +489,10 @@ def test_a_ray_of_our_own_is_quiet_and_leaves_nothing_behind() -> None:
     assert (child.returncode, child.stdout, child.stderr) == (0, "", "")
 
 
-def test_a_ray_that_was_imported_before_is_told_of_the_token() -> None:
+def test_a_ray_that_was_imported_before_sees_the_token() -> None:
     script = """
         import ray
-        from kising.sweep.execute.ray_executor import RayCluster
+        from kising.sweep.execute.ray_cluster import RayCluster
         RayCluster.start(1).close()
         print("started")
     """
@@ -507,11 +512,10 @@ def test_a_ray_that_breaks_down_ends_the_sweep_with_what_arrived(process: str) -
     child = run_child(f"""
         def observe(snapshot):
             if snapshot.done:
-                node = cluster._internals._global_node
-                os.kill(node.all_processes["{process}"][0].process.pid, signal.SIGKILL)
+                os.kill(ray_internals.process_id(cluster.ray, "{process}"), signal.SIGKILL)
 
         try:
-            go(works.runs(200, "pause"), executor)
+            go(sample_work.runs(200, "pause"), executor)
         except ExecutorError as error:
             print(error)
         print(0 < len(rows) < 200)
@@ -529,11 +533,10 @@ def test_a_killed_driver_takes_its_ray_along_and_the_next_one_cleans_up(tmp_path
     child = run_child("""
         def observe(snapshot):
             if snapshot.workers:
-                raylet = cluster._internals._global_node.all_processes["raylet"][0].process
-                print(scratch, raylet.pid, flush=True)
+                print(scratch, ray_internals.process_id(cluster.ray, "raylet"), flush=True)
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        go(works.runs(50, "pause"), executor)
+        go(sample_work.runs(50, "pause"), executor)
     """)
     assert child.returncode == -signal.SIGKILL
     scratch, pid = child.stdout.split()
@@ -542,7 +545,7 @@ def test_a_killed_driver_takes_its_ray_along_and_the_next_one_cleans_up(tmp_path
         time.sleep(0.1)
     assert not os.path.exists(f"/proc/{pid}/exe")
     assert Path(scratch).exists()
-    from kising.sweep.execute.ray_setup import Scratch
+    from kising.sweep.execute.ray_setup import ScratchDirectory
 
-    Scratch().remove()
+    ScratchDirectory().remove()
     assert not Path(scratch).exists()

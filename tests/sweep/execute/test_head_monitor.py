@@ -1,4 +1,4 @@
-"""Watching something that may stop answering."""
+"""Monitoring something that may stop answering."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kising.sweep.execute.head_monitor import Watch
+from kising.sweep.execute.head_monitor import HeadMonitor
 
 
 def wait(condition) -> None:
@@ -18,41 +18,41 @@ def wait(condition) -> None:
         time.sleep(0.005)
 
 
-def test_what_is_seen_last_is_there() -> None:
+def test_the_last_answer_is_kept() -> None:
     count = itertools.count()
-    watch = Watch(lambda: next(count), every=0.01)
-    wait(lambda: watch.latest > 3)
-    watch.close()
-    seen = watch.latest
+    monitor = HeadMonitor(lambda: next(count), every=0.01)
+    wait(lambda: monitor.latest > 3)
+    monitor.close()
+    seen = monitor.latest
     time.sleep(0.05)
-    assert watch.latest == seen
+    assert monitor.latest == seen
 
 
 def test_no_answer_is_silence_and_the_last_answer_stays() -> None:
     answers = iter(["here"])
 
-    def look() -> str:
+    def query() -> str:
         for answer in answers:
             return answer
         raise OSError("no answer")
 
-    watch = Watch(look, every=0.01)
-    wait(lambda: watch.silence > 0.1)
-    assert watch.latest == "here"
-    watch.close()
+    monitor = HeadMonitor(query, every=0.01)
+    wait(lambda: monitor.silence > 0.1)
+    assert monitor.latest == "here"
+    monitor.close()
 
 
-def test_a_look_that_never_returns_is_silence_too() -> None:
+def test_a_query_that_never_returns_is_silence_too() -> None:
     for_ever, first = threading.Event(), iter([True])
-    watch = Watch(lambda: next(first, False) or for_ever.wait(), every=0.01)
-    wait(lambda: watch.silence > 0.1)
-    watch.close()
+    monitor = HeadMonitor(lambda: next(first, False) or for_ever.wait(), every=0.01)
+    wait(lambda: monitor.silence > 0.1)
+    monitor.close()
     for_ever.set()
 
 
-def test_who_does_not_answer_at_first_is_not_watched() -> None:
-    def look() -> None:
+def test_an_error_of_the_first_query_is_raised() -> None:
+    def query() -> None:
         raise OSError("no answer")
 
     with pytest.raises(OSError, match="no answer"):
-        Watch(look)
+        HeadMonitor(query)

@@ -1,4 +1,4 @@
-"""What surrounds a Ray: addresses that are none, variables, directories, signals."""
+"""The surroundings of a Ray: addresses, variables, directories, signals."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from pathlib import Path
 import pytest
 
 from kising.errors import ExecutorError
-from kising.sweep.execute import ray_setup as raysetup
-from kising.sweep.execute.ray_setup import Scratch, Variables, check_answers, environment, shielded, silenced
+from kising.sweep.execute import ray_setup
+from kising.sweep.execute.ray_internals import environment
+from kising.sweep.execute.ray_setup import ScratchDirectory, Variables, check_answers, shielded, silenced
 
 
 @contextmanager
 def server(answer: bytes | None) -> Iterator[str]:
-    """Something that listens, and to whoever says hello says `answer`; None: nothing."""
+    """A server that answers a first message with `answer`; None: not at all."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        kept: list[socket.socket] = []
+        accepted: list[socket.socket] = []
 
         def serve() -> None:
             connection, _ = listener.accept()
-            kept.append(connection)
+            accepted.append(connection)
             if answer is not None:
                 connection.recv(100)
                 connection.sendall(answer)
@@ -38,14 +39,14 @@ def server(answer: bytes | None) -> Iterator[str]:
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
         thread.join()
-        for connection in kept:
+        for connection in accepted:
             connection.close()
 
 
 @pytest.mark.parametrize(
     "address", ["6379", "host", "host:", ":6379", "host:abc", "host:0", "host:70000", ""]
 )
-def test_an_address_that_is_none(address: str) -> None:
+def test_an_invalid_address(address: str) -> None:
     with pytest.raises(ExecutorError, match="is not HOST:PORT"):
         check_answers(address)
 
@@ -70,7 +71,7 @@ def test_no_such_host() -> None:
 
 
 def test_somebody_listens_and_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raysetup, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(ray_setup, "_ANSWER_SECONDS", 0.2)
     with server(None) as address, pytest.raises(ExecutorError, match=r"nothing answers at .* within 0\.2 s"):
         check_answers(address)
 
@@ -89,17 +90,20 @@ def test_a_cluster_answers() -> None:
 
 
 def test_a_ray_of_our_own_has_a_token_of_its_own() -> None:
-    ours = environment(own=True)
+    ours = environment(local=True)
     assert ours["RAY_AUTH_MODE"] == "token"
     assert len(ours["RAY_AUTH_TOKEN"]) == 64
-    # Ray reads its token once in the life of a process: the next Ray of this process must have the same,
-    assert environment(own=True) == ours
-    # that of any other process another.
-    code = "from kising.sweep.execute.ray_setup import environment; print(environment(own=True)['RAY_AUTH_TOKEN'])"
+    # Ray reads its token once per process: the next Ray of this process must have the same,
+    assert environment(local=True) == ours
+    # and that of any other process another.
+    code = (
+        "from kising.sweep.execute.ray_internals import environment\n"
+        "print(environment(local=True)['RAY_AUTH_TOKEN'])"
+    )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert len(answer.stdout.strip()) == 64
     assert answer.stdout.strip() != ours["RAY_AUTH_TOKEN"]
-    assert "RAY_AUTH_TOKEN" not in environment(own=False)  # of the cluster's token the user knows
+    assert "RAY_AUTH_TOKEN" not in environment(local=False)  # the user has the token of the cluster
 
 
 def test_variables_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,9 +128,9 @@ def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_abandoned_directories_are_removed_and_others_are_not(base: Path) -> None:
     (base / "kising-dead").mkdir()
     (base / "kising-dead" / "lock").touch()
-    (base / "kising-other").mkdir()  # no lock: somebody else's
-    alive = Scratch()
-    scratch = Scratch()
+    (base / "kising-other").mkdir()  # no lock: not ours
+    alive = ScratchDirectory()
+    scratch = ScratchDirectory()
     assert {path.name for path in base.iterdir()} == {"kising-other", alive.path.name, scratch.path.name}
     alive.remove()
     scratch.remove()
@@ -134,7 +138,7 @@ def test_abandoned_directories_are_removed_and_others_are_not(base: Path) -> Non
 
 
 def test_a_directory_is_locked_while_it_is_used(base: Path) -> None:
-    scratch = Scratch()
+    scratch = ScratchDirectory()
     with (scratch.path / "lock").open("r+") as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     scratch.remove()
@@ -144,7 +148,7 @@ def test_names_of_sockets_stay_short(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     long = tmp_path / ("x" * 60)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    scratch = Scratch()
+    scratch = ScratchDirectory()
     assert len(str(scratch.path)) <= 40
     scratch.remove()
 

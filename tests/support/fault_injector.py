@@ -1,10 +1,10 @@
-"""Goes along in a driver that shall die: it kills the process at a step of its work on the disk.
+"""Kills the process that it is loaded into at a chosen step of its work on the disk.
 
-A step is an operation and a moment of it, as in `commit:renamed`. The product knows nothing of this: what it
-asks of the operating system is wrapped here, in the process that is to be killed. As a script it is the
-command `kising` with two words before the others: the step (or -) and at which of its occurrences to die.
+A step is an operation and a moment of it, as in `commit:renamed`. kising knows nothing of this: its system calls are
+wrapped here, in the process to be killed. As a script this is the command `kising` with two more arguments before
+the others: the step (or -), and at which of its occurrences to die.
 
-It also notes the beginning of every run, in the driver or in a worker, and from which iteration it goes on.
+It also notes the start of every run, in the driver or in a worker, and the iteration that it starts from.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.run_store import Store
 
 NOTES = "KISING_FAULT_NOTES"
-"""The environment variable that names the file of notes."""
+"""The environment variable with the path of the notes."""
 
 DURABLE = ("create", "half", "fsync", "synced", "renamed", "settled")
 STEPS = (
@@ -39,15 +39,15 @@ STEPS = (
     *(f"{name}:{moment}" for name in ("compact", "checkpoint") for moment in ("unlink", "unlinked")),
     *(f"progress:{moment}" for moment in ("half", "renamed")),
 )
-"""create: a temporary file was opened. half: half of it was written. fsync: all of it. synced: it is on the
-disk. renamed: it has its name. settled: and the directory is on the disk. unlink, unlinked: before and after
-a file goes."""
+"""create: a temporary file was opened. half: half of it was written. fsync: all of it was written. synced: it is on
+the disk. renamed: it has its final name. settled: its directory is on the disk too. unlink, unlinked: before and
+after a file is removed."""
 
 _real_perform = task.perform
 
 
-class Saboteur:
-    """Kills this process at the nth time that it comes to a step."""
+class FaultInjector:
+    """Kills this process when it reaches a step for the nth time."""
 
     def __init__(self, step: str, nth: int) -> None:
         self._step, self._left = step, nth
@@ -60,7 +60,7 @@ class Saboteur:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def during(self, name: str, owner: type, method: str) -> None:
-        """Call what happens inside a method `name`."""
+        """Give the operations inside a method the name `name`."""
         real = getattr(owner, method)
 
         @functools.wraps(real)
@@ -73,8 +73,8 @@ class Saboteur:
 
         setattr(owner, method, wrapped)
 
-    def watch_the_system(self) -> None:
-        """Wrap the calls by which things come to the disk."""
+    def wrap_system_calls(self) -> None:
+        """Wrap the calls that write to the disk."""
         at, real_open = self.at, os.open
 
         def open_(path: Any, flags: int, *rest: Any, **options: Any) -> int:
@@ -99,7 +99,7 @@ class Saboteur:
 
         def replace(source: Any, target: Any, real: Callable[[Any, Any], None] = os.replace) -> None:
             real(source, target)
-            if "progress" in self._operations:  # it does not wait for the disk
+            if "progress" in self._operations:  # it is not synced
                 at("renamed")
 
         def unlink(path: Any, *rest: Any, **options: Any) -> None:
@@ -113,8 +113,8 @@ class Saboteur:
 
 
 def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = None) -> None:
-    """Prepare this process: die at a step, if one is given; commit and merge more often than users want."""
-    saboteur = Saboteur(step, nth)
+    """Prepare this process: die at a step, if one is given; commit and merge more often than usual."""
+    injector = FaultInjector(step, nth)
     for name, owner, method in (
         ("commit", Store, "commit"),
         ("compact", Store, "compact"),
@@ -126,17 +126,17 @@ def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = Non
         ("manifest", SweepDirectory, "write_manifest"),
         ("progress", SweepDirectory, "write_progress"),
     ):
-        saboteur.during(name, owner, method)
+        injector.during(name, owner, method)
     if step != "-":
-        saboteur.watch_the_system()
-    task.perform = noted
+        injector.wrap_system_calls()
+    task.perform = perform_with_note
     parts.FAN_IN = 4  # type: ignore[misc]
     if commit_seconds is not None:
         kising.run.Policy = functools.partial(Policy, commit_seconds=commit_seconds)  # type: ignore[misc]
 
 
-def noted(run: Any, threads: int, timeout: float | None, saved: bytes | None) -> Any:
-    """The real work, with a note of its beginning."""
+def perform_with_note(run: Any, threads: int, timeout: float | None, saved: bytes | None) -> Any:
+    """The real work, with a note of its start."""
     line = f"{run.run_id} {load(saved).iteration if saved else 0}\n".encode()
     notes = os.open(os.environ[NOTES], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(notes, line)
@@ -146,7 +146,7 @@ def noted(run: Any, threads: int, timeout: float | None, saved: bytes | None) ->
 
 if __name__ == "__main__":
     from kising.cli import main
-    from support import saboteur  # the module that workers know, not this script
+    from support import fault_injector  # the module that workers import, not this script
 
-    saboteur.install(sys.argv[1], int(sys.argv[2]), commit_seconds=0.5)
+    fault_injector.install(sys.argv[1], int(sys.argv[2]), commit_seconds=0.5)
     main(sys.argv[3:])

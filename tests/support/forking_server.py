@@ -1,8 +1,8 @@
-"""Starts drivers in an instant: a process with everything imported and compiled, which forks.
+"""A process with everything imported and compiled, which forks drivers: they start in an instant.
 
-A request is a line of JSON on standard input: the command's words, the step to die at and at which of its
-occurrences, signals and when to send them, and the files for errors and notes. The answer is a line when the
-driver has ended: what `waitpid` said, and whether all signals were sent.
+A request is a line of JSON on standard input: the arguments of the command, the step at which to die and at which
+occurrence, signals and when to send them, and the files for errors and notes. The answer is a line when the driver
+has ended: its status from `waitpid`, and whether all signals were sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from kising import run_sweep
 from kising.cli import main
 from kising.sweep.store import records
-from support import saboteur
+from support import fault_injector
 
 COMMIT_SECONDS = 0.05
 
@@ -30,18 +30,18 @@ def warm(file: str) -> None:
 
 
 def drive(request: dict[str, object]) -> None:
-    """Be a driver."""
+    """Be a driver; called in the forked process."""
     errors = os.open(str(request["errors"]), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     os.dup2(errors, 1)
     os.dup2(errors, 2)
-    os.environ[saboteur.NOTES] = str(request["notes"])
-    saboteur.install(str(request["step"]), int(str(request["nth"])), commit_seconds=COMMIT_SECONDS)
-    main(request["words"])  # raises SystemExit
+    os.environ[fault_injector.NOTES] = str(request["notes"])
+    fault_injector.install(str(request["step"]), int(str(request["nth"])), commit_seconds=COMMIT_SECONDS)
+    main(request["arguments"])  # raises SystemExit
 
 
-def watch(pid: int, signals: list[tuple[float, int]], notes: Path | None) -> tuple[int, bool]:
-    """Wait for a driver's end, and send it signals, so many seconds after its start or its first note."""
+def wait_for(pid: int, signals: list[tuple[float, int]], notes: Path | None) -> tuple[int, bool]:
+    """Wait for the end of a driver; send it signals, timed from its start or, with notes, from its first run."""
     start = time.monotonic()
     for seconds, number in signals:
         while time.monotonic() < start + seconds or (notes is not None and not notes.exists()):
@@ -75,4 +75,4 @@ if __name__ == "__main__":
                 os._exit(status)
         request = json.loads(line)
         notes = Path(request["notes"]) if request["at_work"] else None
-        print(*watch(pid, request["signals"], notes), flush=True)
+        print(*wait_for(pid, request["signals"], notes), flush=True)

@@ -1,8 +1,8 @@
-"""Workers that only sleep: an executor for asking what the driver of a large cluster has to do.
+"""Simulated workers that only sleep: an executor that shows the load of a large cluster on its driver.
 
-Batches take as long as real ones would, and say what real ones would say and when; and for all that they say
-the driver is charged what Ray has been measured to charge it. Time is that of a driver with a core of its own:
-its cpu time, and the time that it sleeps, which passes at once.
+Batches take as long as real ones and send the same events at the same times. The driver is charged the measured
+price of each event on Ray. The clock is that of a driver with a core of its own: its cpu time, plus the time it
+sleeps, which passes at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kising.sweep.plan import Run
 
 CORES: Final = 64
-"""Cores of a host."""
+"""Cores per host."""
 
 _FRACTIONS: Final = (
     "rmse_J",
@@ -42,7 +42,7 @@ _MEASURED: Final = {
 
 
 def sample_row(run: Run, seconds: float, host: str) -> dict[str, object]:
-    """A row such as a learning run gives."""
+    """A row like that of a learning run."""
     return {
         "run_id": run.run_id,
         "point_id": run.point.point_id,
@@ -58,19 +58,19 @@ def sample_row(run: Run, seconds: float, host: str) -> dict[str, object]:
 def instant(
     run: Run, threads: int, timeout: float | None, state: bytes | None
 ) -> Generator[Any, None, Mapping[str, object]]:
-    """A work that is done at once; workers of a real Ray run it to measure what Ray costs."""
+    """A work that is done at once; workers of a real Ray run it to measure the cost of Ray."""
     yield from ()
     return sample_row(run, 0.0, "")
 
 
 class Clock:
-    """The time of a process with a core of its own: it passes as the process works, and when it sleeps."""
+    """The clock of a process with a core of its own: it advances while the process works or sleeps."""
 
     def __init__(self) -> None:
         self._slept = self._charged = 0.0
 
     def cpu(self) -> float:
-        """Seconds that the process has worked, and those that it was charged."""
+        """Seconds that the process has worked, plus those it was charged."""
         return time.process_time() + self._charged
 
     def now(self) -> float:
@@ -78,17 +78,17 @@ class Clock:
         return self.cpu() + self._slept
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, in no time."""
+        """Advance the clock by a sleep, without sleeping."""
         self._slept += seconds
 
     def charge(self, seconds: float) -> None:
-        """Work, in no time."""
+        """Advance the clock by cpu time, without working."""
         self._charged += seconds
 
 
 @contextmanager
 def own_core() -> Iterator[Clock]:
-    """Let this process live by such a clock."""
+    """Replace the clock and the sleep of this process."""
     monotonic, sleep, clock = time.monotonic, time.sleep, Clock()
     time.monotonic, time.sleep = clock.now, clock.sleep  # type: ignore[assignment]
     try:
@@ -99,11 +99,11 @@ def own_core() -> Iterator[Clock]:
 
 @dataclass(frozen=True)
 class Prices:
-    """Seconds of cpu that Ray costs the driver."""
+    """What Ray costs the driver, in seconds of cpu time."""
 
-    batch: float  # from its submission to its end, its start included
-    message: float  # of rows
-    row: float  # in a message
+    batch: float  # per batch, from its submission to its end
+    message: float  # per message of rows
+    row: float  # per row in a message
 
 
 @dataclass
@@ -111,13 +111,13 @@ class _Flight:
     batch: Batch
     worker: tuple[str, int]  # host and number
     due: list[float]  # when each of its runs ends
-    told: int = 0  # rows that have been sent
+    sent: int = 0  # rows
 
 
-class Sleepers:
-    """So many workers, on hosts of 64 cores; a run sleeps about so many seconds, by half more or less."""
+class SimulatedWorkers:
+    """`workers` workers on hosts of 64 cores; a run takes `seconds` seconds, up to half more or less."""
 
-    name = "sleepers"
+    name = "simulated workers"
 
     def __init__(self, workers: int, seconds: float, prices: Prices, clock: Clock) -> None:
         self._seconds, self._prices, self._clock = seconds, prices, clock
@@ -126,15 +126,15 @@ class Sleepers:
         self._random = random.Random(2015)
         self._queue: deque[Batch] = deque()
         self._flights: dict[int, _Flight] = {}
-        self._next: list[tuple[float, int]] = []  # when a batch has something to say
-        self._said: list[Event] = []
+        self._next: list[tuple[float, int]] = []  # when a batch sends its next event
+        self._events: list[Event] = []
         self.batches = self.messages = self.rows = 0
 
     def slots(self, need: Need) -> int:
         """Return the number of workers."""
         return self._workers
 
-    def reach(self, need: Need) -> int:
+    def potential_slots(self, need: Need) -> int:
         """Return the number of workers."""
         return self._workers
 
@@ -156,31 +156,31 @@ class Sleepers:
     def events(self, timeout: float) -> list[Event]:
         """Sleep until something has happened."""
         end = time.monotonic() + timeout
-        while not self._said and (now := time.monotonic()) < end:
+        while not self._events and (now := time.monotonic()) < end:
             wake = min(end, self._next[0][0]) if self._next else end
             time.sleep(max(wake - now, 0.0))
             began = time.thread_time()
-            self._tell()
-            messages = sum(isinstance(event, Rows) for event in self._said)
-            rows = sum(len(event.rows) for event in self._said if isinstance(event, Rows))
+            self._send()
+            messages = sum(isinstance(event, Rows) for event in self._events)
+            rows = sum(len(event.rows) for event in self._events if isinstance(event, Rows))
             self.messages, self.rows = self.messages + messages, self.rows + rows
             self._charge(messages * self._prices.message + rows * self._prices.row, began)
-        said, self._said = self._said, []
-        return said
+        events, self._events = self._events, []
+        return events
 
     def cancel(self, batch_id: int) -> None:
         """Drop a batch."""
         flight = self._flights.pop(batch_id, None)
         if flight is not None:
             self._free.append(flight.worker)
-        self._said.append(Lost(batch_id, "cancelled", "cancelled"))
+        self._events.append(Lost(batch_id, "cancelled", "cancelled"))
 
     def close(self) -> None:
         """Drop everything."""
         self._flights.clear()
 
     def _begin(self) -> None:
-        """Give batches that wait to workers that are free."""
+        """Give waiting batches to free workers."""
         while self._free and self._queue:
             batch, worker, now = self._queue.popleft(), self._free.pop(), time.monotonic()
             due = []
@@ -188,21 +188,22 @@ class Sleepers:
                 now += self._seconds * (0.5 + self._random.random())
                 due.append(now)
             self._flights[batch.batch_id] = _Flight(batch, worker, due)
-            self._said.append(Started(batch.batch_id, *worker))
+            self._events.append(Started(batch.batch_id, *worker))
             self.batches += 1
-            self._wait(batch.batch_id)
+            self._schedule(batch.batch_id)
 
-    def _wait(self, batch_id: int) -> None:
-        """Note when the batch next sends rows: as `run_batch` does."""
+    def _schedule(self, batch_id: int) -> None:
+        """Schedule the next rows of a batch, as `run_batch` sends them."""
         flight = self._flights[batch_id]
-        since = flight.due[flight.told - 1] if flight.told else flight.due[0] - self._seconds
+        since = flight.due[flight.sent - 1] if flight.sent else flight.due[0] - self._seconds
         last = len(flight.due) - 1
-        number = flight.told
+        number = flight.sent
         while number < last and flight.due[number] - since < flight.batch.chunk_seconds:
             number += 1
         heapq.heappush(self._next, (flight.due[number], batch_id))
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
+        """Send the rows that are due."""
         now = time.monotonic()
         while self._next and self._next[0][0] <= now:
             due, batch_id = heapq.heappop(self._next)
@@ -210,23 +211,23 @@ class Sleepers:
             if flight is None:
                 continue
             until = next((n for n, end in enumerate(flight.due) if end > due), len(flight.due))
-            before = flight.due[flight.told - 1] if flight.told else due - self._seconds
+            before = flight.due[flight.sent - 1] if flight.sent else due - self._seconds
             rows = []
-            for number in range(flight.told, until):
+            for number in range(flight.sent, until):
                 rows.append(
                     sample_row(flight.batch.runs[number], flight.due[number] - before, flight.worker[0])
                 )
                 before = flight.due[number]
-            flight.told = until
-            self._said.append(Rows(batch_id, tuple(rows)))
+            flight.sent = until
+            self._events.append(Rows(batch_id, tuple(rows)))
             if until == len(flight.due):
                 del self._flights[batch_id]
                 self._free.append(flight.worker)
-                self._said.append(Finished(batch_id))
+                self._events.append(Finished(batch_id))
                 self._begin()
             else:
-                self._wait(batch_id)
+                self._schedule(batch_id)
 
     def _charge(self, price: float, began: float) -> None:
-        """Charge what Ray would have cost, less what was spent here instead."""
+        """Charge the price of Ray, less the cpu time spent here instead."""
         self._clock.charge(price - (time.thread_time() - began))

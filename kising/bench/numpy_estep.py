@@ -1,9 +1,8 @@
-"""The E-step with gradient in NumPy, as one would write it with care: what the kernels are measured against.
+"""The E-step with gradient in carefully written NumPy: the reference for the speed of the kernels.
 
-The iterations take chunks of a thousand slices in whole-array operations, in the published form of the
-equations (maths.md), with the kernels' starts, damping and stopping rule, and settled slices leave the arrays
-at every iteration. `exact` is the plain enumeration of a slice's hidden states in matrix products, a slice at a
-time.
+The iterations work on chunks of a thousand slices with whole-array operations, in the published form of the
+equations (docs/maths.md), with the kernels' starts, damping and stopping rule. Converged slices leave the arrays
+at every iteration. `exact` enumerates the hidden states of one slice at a time with matrix products.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ CHUNK = 1000
 
 
 def gradient(couplings: Couplings, visible: Spins, estep: EStep) -> Couplings:
-    """The gradient of the mean log-likelihood, and its value computed on the way."""
+    """The gradient of the mean log-likelihood; its value is computed and dropped."""
     n_slices = len(visible) - 2
     total = [np.zeros_like(x) for x in couplings]
     for block in _chunks(couplings, visible):
@@ -123,7 +122,7 @@ def _exact(K: Array, block: Chunk) -> tuple[Array, Array, Array, Array]:
 
 
 def _expansion(K: Array, block: Chunk, estep: EStep) -> tuple[Array, Array, Array, Array]:
-    """TAP, or naive mean field where the squares of couplings are left out."""
+    """TAP, or naive mean field which leaves out the squares of couplings."""
     second = K if estep.estimator.name == "tap" else np.zeros_like(K)
     theta, g = block.theta, block.g
     m_all, mu_all = np.tanh(theta), np.zeros_like(g)

@@ -1,0 +1,171 @@
+"""Drivers in processes of their own that run a sweep, and are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from support.fault_injector import NOTES
+from support.nodes import PATHS
+from support.processes import born_at, descendants
+
+HERE = Path(__file__).parent
+PATIENCE = 180.0  # seconds after which a driver counts as stuck
+
+
+def notes_of(out: Path) -> Path:
+    """The file in which the driver of a directory notes every run that it starts."""
+    return out.with_name(f"{out.name}.notes")
+
+
+class ForkingServer:
+    """Starts drivers in an instant: a process with everything loaded that forks them (forking_server.py)."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "forking_server.py"), *map(str, files)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": PATHS},
+        )  # fmt: skip
+        assert self._answer() == "ready"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def run_driver(
+        self,
+        file: Path,
+        out: Path,
+        step: str = "-",
+        nth: int = 1,
+        signals: list[tuple[float, int]] | None = None,
+        *,
+        at_work: bool = False,
+    ) -> tuple[int, bool]:
+        """Run a driver to its end; signals: pairs of a number of seconds after its start and a signal to send.
+
+        at_work: seconds count from the start of its first run. Returns the status from waitpid, and whether all
+        signals were sent.
+        """
+        request = {
+            "step": step,
+            "nth": nth,
+            "signals": signals or [],
+            "at_work": at_work,
+            "arguments": ["run", str(file), "--out", str(out), "--local-debug"],
+            "errors": str(self._errors(out)),
+            "notes": str(notes_of(out)),
+        }
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        status, sent = self._answer().split()
+        return int(status), sent == "True"
+
+    def errors(self, out: Path) -> str:
+        return self._errors(out).read_text()
+
+    def _errors(self, out: Path) -> Path:
+        return out.with_name(f"{out.name}.errors")
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+class RayDriver:
+    """A driver with a Ray of its own, and all its processes."""
+
+    def __init__(self, file: Path, out: Path, step: str, nth: int) -> None:
+        self._notes = notes_of(out)
+        self._noted = self._size()
+        self._errors = out.with_name(f"{out.name}.errors").open("w+")
+        arguments = ["run", str(file), "--out", str(out), "--cpus", "2"]
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "fault_injector.py"), step, str(nth), *arguments],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
+            # By default Ray's workers have a low priority, and would never finish on a busy machine.
+            env={**os.environ, "PYTHONPATH": PATHS, NOTES: str(self._notes), "RAY_worker_niceness": "0"},
+            start_new_session=True,
+        )  # fmt: skip
+        self._known: set[tuple[int, str]] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill what is left: a Ray whose driver was killed ends by itself, but not always at once."""
+        self._family()
+        self._process.kill()
+        self._process.wait()
+        end = time.monotonic() + 1
+        while (left := [pid for pid, born in self._known if born_at(pid) == born]) and time.monotonic() < end:
+            time.sleep(0.05)
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._errors.close()
+
+    def wait(self, seconds: float) -> None:
+        """Wait, unless it ends first."""
+        end = time.monotonic() + seconds
+        while self._process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def wait_for_work(self) -> None:
+        """Wait until it has started a run."""
+        end = time.monotonic() + PATIENCE
+        while self._process.poll() is None and self._size() == self._noted:
+            assert time.monotonic() < end, f"no run has started: {self.errors()}"
+            time.sleep(0.02)
+
+    def kill(self, victim: str) -> int:
+        """Kill one of its processes, its busy workers, or all; return how many."""
+        if self._process.poll() is not None:
+            return 0
+        self._noted = self._size()
+        family = self._family()
+        if victim == "driver":
+            chosen = [self._process.pid]
+        elif victim == "everything":
+            chosen = [self._process.pid, *family]
+        else:
+            mark = {"workers": "ray::kising", "raylet": "raylet/raylet", "gcs_server": "gcs_server"}.get(
+                victim
+            )
+            chosen = [pid for pid, command in family.items() if mark and mark in command.split("\0")[0]]
+        for pid in chosen:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(chosen)
+
+    def end(self) -> int:
+        """Wait for its end and return its exit status."""
+        self._family()
+        return self._process.wait(timeout=PATIENCE)
+
+    def errors(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def _size(self) -> int:
+        return self._notes.stat().st_size if self._notes.exists() else 0
+
+    def _family(self) -> dict[int, str]:
+        """The processes below the driver, with their command lines; they are remembered."""
+        family = descendants(self._process.pid)
+        self._known |= {(pid, born) for pid in family if (born := born_at(pid))}
+        return family
