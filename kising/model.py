@@ -1,4 +1,4 @@
-"""The model: couplings, the ensembles they are drawn from, and the dynamics (maths.md, "Model and time
+"""The model: couplings, the ensembles they are drawn from, and the dynamics (docs/maths.md, "Model and time
 indices").
 
 Symbols: s(t) visible and σ(t) hidden spins, both ±1; J couples visible to visible, K hidden to visible, L
@@ -69,7 +69,7 @@ class BondScales(NamedTuple):
 
 
 def bond_scales(visible: int, hidden: int, *, strength: float, connectivity: float) -> BondScales:
-    """The scale of non-zero bonds for coupling strength g and connectivity c (maths.md, "Ensembles")."""
+    """The scale of non-zero bonds for coupling strength g and connectivity c (docs/maths.md, "Ensembles")."""
     return BondScales(
         J=strength / np.sqrt(2 * visible * connectivity),
         K=strength / np.sqrt(2 * hidden * connectivity),

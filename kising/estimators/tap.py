@@ -1,4 +1,4 @@
-"""The TAP equations: an expansion to second order in the couplings (maths.md, "TAP and naive mean field").
+"""The TAP equations: an expansion to second order in the couplings (docs/maths.md, "TAP and naive mean field").
 
     m_i = tanh[ θ_i + Σ_b K_ib μ_b - m_i Σ_b K_ib² (1-μ_b²) ]
     μ_a = tanh[ g_a - Σ_i K_ia m_i + μ_a Σ_i K_ia² (1-m_i²) ]

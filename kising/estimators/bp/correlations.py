@@ -1,4 +1,4 @@
-"""Pair averages ⟨τ_i σ_b⟩ from the messages of belief propagation, by four rules (maths.md, "Pair correlations").
+"""Pair averages ⟨τ_i σ_b⟩ from the messages of belief propagation, by four rules (docs/maths.md, "Pair correlations").
 
 `pair`       the Bethe pair belief of one bond: always within [-1, 1]
 `closed`     linear response at the fixed point, by one Nh × Nh solve

@@ -1,4 +1,4 @@
-"""Belief propagation on many slices at once, one slice per lane (maths.md, "Belief propagation on the replicated
+"""Belief propagation on many slices at once, one slice per lane (docs/maths.md, "Belief propagation on the replicated
 system").
 
 tanh(Σ atanh x) = (P₊-P₋)/(P₊+P₋) with P± = Π(1±x): no tanh, atanh or log per bond. With x = t m (m = m_i^a,

@@ -218,7 +218,7 @@ def _visible_odds(i: int, bias: Array, kappa: Array, r: Array, V: Array, safe: b
 def _bethe(
     theta: Array, g: Array, K: Array, kappa: Array, w: Array, v: Array, safe: bool, scratch: Array
 ) -> float:
-    """The Bethe approximation of log Σ_σ exp[Σ_a g_a σ_a - Σ_i log 2cosh f_i] (maths.md, "Bethe
+    """The Bethe approximation of log Σ_σ exp[Σ_a g_a σ_a - Σ_i log 2cosh f_i] (docs/maths.md, "Bethe
     log-likelihood").
 
     With cosh K (1 + t m) = e^K (1 + κw)/(1+w) and cosh K (1 - t m) = e^K (κ + w)/(1+w), the factors cosh K of

@@ -1,4 +1,4 @@
-"""Belief propagation on the replicated system, n → -1 (maths.md, "Belief propagation on the replicated
+"""Belief propagation on the replicated system, n → -1 (docs/maths.md, "Belief propagation on the replicated
 system").
 
     μ_a^i = tanh[ g_a - Σ_j atanh(t_ja m_j^a) - atanh(t_ia m_i^a) ]

@@ -1,4 +1,4 @@
-"""What follows from settled messages, for a tile of slices: moments, Bethe log Z, and pair averages (maths.md,
+"""What follows from settled messages, for a tile of slices: moments, Bethe log Z, and pair averages (docs/maths.md,
 "Pair correlations" and "Bethe log-likelihood").
 
 With x = t m and w = 1/(1 - 2 MU x + x²), cancellation is taken out of `closed` before it is computed:

@@ -1,4 +1,4 @@
-"""Exact averages, by enumeration of the 2^Nh hidden states of a slice (maths.md, "Exact averages").
+"""Exact averages, by enumeration of the 2^Nh hidden states of a slice (docs/maths.md, "Exact averages").
 
     P(σ | slice) ∝ exp[ Σ_a g_a σ_a - Σ_i log 2cosh f_i(σ) ],    f_i = θ_i + Σ_b K_ib σ_b
 

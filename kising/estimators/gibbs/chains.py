@@ -1,4 +1,4 @@
-"""Averages by sampling: one Gibbs chain per slice (maths.md, "Exact averages", has the law that is sampled).
+"""Averages by sampling: one Gibbs chain per slice (docs/maths.md, "Exact averages", has the law that is sampled).
 
 A slice keeps one state σ of its hidden spins. A sweep visits a = 1..Nh in turn and draws σ_a from its law given
 the others. With x_i = e^{2 f_i}, turning σ_a over makes it y_i = x_i e^{-4 K_ia σ_a}, and the odds of turned over

@@ -1,4 +1,4 @@
-"""log Z of a slice by importance sampling, where its 2^Nh states are too many to sum (maths.md, "Exact averages").
+"""log Z of a slice by importance sampling, where its 2^Nh states are too many to sum (docs/maths.md, "Exact averages").
 
 Hidden spins are drawn one by one from given magnetisations, q(σ) = Π_a (1 + σ_a μ_a)/2, and
 
