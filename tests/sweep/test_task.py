@@ -56,14 +56,14 @@ def test_learn_is_fit_on_what_the_seeds_say() -> None:
     assert set(row) <= {column.name for column in COLUMNS}
 
 
-@pytest.mark.parametrize("said", ["known", 0.5, "none"])
-def test_what_makes_couplings_sparse_reaches_the_learner(said: str | float) -> None:
+@pytest.mark.parametrize("decimate", ["known", 0.5, "none"])
+def test_what_makes_couplings_sparse_reaches_the_learner(decimate: str | float) -> None:
     learner = {
         "estimator": "exact",
         "start": "signs",
         "max_iterations": 40,
-        "decimate": said,
-        "l1": 1.5 if said == "none" else 0,
+        "decimate": decimate,
+        "l1": 1.5 if decimate == "none" else 0,
     }
     (run,) = runs(learner=learner, score={"pruned": True}, realizations=1)
     row = execute(run, 1, None)
@@ -73,28 +73,28 @@ def test_what_makes_couplings_sparse_reaches_the_learner(said: str | float) -> N
     assert bonds == tuple(np.count_nonzero(x) / x.size for x in truth) != (0.8, 0.8, 0.8)
     result = fit(
         simulate(truth, 400, seed=run.data_seed).visible, 2, estimator="exact", start="signs", truth=truth,
-        scales=scales, seed=run.start_seed, max_iterations=40, decimate=said, l1=learner["l1"],
+        scales=scales, seed=run.start_seed, max_iterations=40, decimate=decimate, l1=learner["l1"],
     )  # fmt: skip
     assert {x: row[f"rmse_{x}"] for x in "JKL"} == result.rmse
     after = rmse(pruned(result.couplings, bonds), truth, scales)
     assert {x: row[f"rmse_pruned_{x}"] for x in "JKL"} == after
     assert row["rmse_pruned_J"] != row["rmse_J"]
-    assert row["learner.decimate"] == str(said)
+    assert row["learner.decimate"] == str(decimate)
 
 
-@pytest.mark.parametrize(("said", "meant"), [("none", None), (0.5, 0.5)])
-def test_a_prior_reaches_the_learner(said: str | float, meant: float | None) -> None:
-    learner = {"estimator": "exact", "start": "signs", "max_iterations": 40, "prior": said}
+@pytest.mark.parametrize(("prior", "argument"), [("none", None), (0.5, 0.5)])
+def test_a_prior_reaches_the_learner(prior: str | float, argument: float | None) -> None:
+    learner = {"estimator": "exact", "start": "signs", "max_iterations": 40, "prior": prior}
     (run,) = runs(learner=learner, realizations=1)
     row = execute(run, 1, None)
     truth = draw_couplings(6, 2, strength=1.2, connectivity=0.8, seed=run.network_seed)
     result = fit(
         simulate(truth, 400, seed=run.data_seed).visible, 2, estimator="exact", start="signs", truth=truth,
         scales=bond_scales(6, 2, strength=1.2, connectivity=0.8), seed=run.start_seed, max_iterations=40,
-        prior=meant,
+        prior=argument,
     )  # fmt: skip
     assert {x: row[f"rmse_{x}"] for x in "JKL"} == result.rmse
-    assert row["learner.prior"] == str(said)
+    assert row["learner.prior"] == str(prior)
 
 
 @pytest.mark.parametrize("start", ["signs", "random"])
