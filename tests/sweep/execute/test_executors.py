@@ -395,7 +395,6 @@ def test_work_that_the_workers_cannot_load_ends_the_sweep_with_the_reason(
 JOIN = """
     import sys
     from support import sample_work
-from support.nodes import PATHS
     from kising.sweep.drive.conductor import conduct
     from kising.sweep.execute.ray_cluster import RayCluster
     from kising.sweep.execute.ray_executor import RayExecutor
@@ -440,7 +439,6 @@ def test_a_running_cluster_is_joined_with_its_token_only(cluster: RayCluster, to
 CHILD = """
     import os, signal, sys
     from support import sample_work
-from support.nodes import PATHS
     from kising.sweep.drive.conductor import Policy, conduct
     from kising.sweep.execute import ray_internals
     from kising.sweep.execute.ray_cluster import RayCluster
