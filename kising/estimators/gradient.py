@@ -1,4 +1,4 @@
-"""The gradient of the log-likelihood, a mean over slices: what learning needs of E-steps (docs/maths.md, "Learning")."""
+"""The gradient of the log-likelihood, a mean over slices: what learning asks of E-steps (docs/maths.md, "Learning")."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple

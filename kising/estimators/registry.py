@@ -33,12 +33,12 @@ class Estimator:
 
     name: str
     code: str
-    """module:function, inside kising.estimators"""
+    """module:function, inside kising.estimators; imported on first use"""
     summary: str
     """one line for the documentation"""
-    operations: Operations
+    operations: Operations = lambda nv, nh, _: 20.0 * nv * (20 + nh)
     """elementary operations per slice of one E-step, from (Nv, Nh, learner); weights fitted to measured kernels"""
-    likelihood: str
+    likelihood: str = "free energy of an expansion"
     """what its log-likelihood is"""
     largest_hidden: int | None = None
     """the largest Nh it takes; None: any"""
@@ -102,16 +102,12 @@ ESTIMATORS = (
         name="tap",
         code="tap:estimate",
         summary="the TAP equations, an expansion to second order in K",
-        operations=lambda nv, nh, _: 20.0 * nv * (20 + nh),
-        likelihood="free energy of the expansion",
         iterates=True,
     ),
     Estimator(
         name="mean-field",
         code="tap:estimate_mean_field",
         summary="naive mean field, first order in K",
-        operations=lambda nv, nh, _: 20.0 * nv * (20 + nh),
-        likelihood="free energy of the expansion",
         iterates=True,
     ),
 )
