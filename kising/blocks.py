@@ -1,7 +1,7 @@
-"""The blocks of a network's couplings: their names, shapes and number. Everything that goes block by block starts here.
+"""The blocks of a network's couplings: their names and shapes. Everything that goes block by block starts here.
 
-Symbols: J couples visible to visible spins, K hidden to visible, L visible to hidden (docs/maths.md, "Model and
-time indices").
+J couples visible to visible spins, K hidden to visible, L visible to hidden; h and b are the biases of visible and
+hidden spins, F and G the weights of known inputs (docs/maths.md, "Model and time indices" and "The larger model").
 """
 
 from typing import NamedTuple
@@ -14,28 +14,39 @@ class Block(NamedTuple):
     rows: str
     """which spins it acts on: visible or hidden"""
     columns: str
-    """which spins it comes from"""
+    """what it comes from: visible or hidden spins, one (a constant), or input"""
 
-    def shape(self, visible: int, hidden: int) -> tuple[int, int]:
-        """Rows and columns in a network of these sizes."""
-        sizes = {"visible": visible, "hidden": hidden}
-        return sizes[self.rows], sizes[self.columns]
+    @property
+    def is_field(self) -> bool:
+        """Whether it comes from outside the network, not from other spins."""
+        return self.columns in ("one", "input")
+
+    def shape(self, visible: int, hidden: int, inputs: int = 0) -> tuple[int, ...]:
+        """Its shape in a network of these sizes; biases are vectors."""
+        sizes = {"visible": visible, "hidden": hidden, "input": inputs}
+        return (sizes[self.rows],) if self.columns == "one" else (sizes[self.rows], sizes[self.columns])
 
 
 TABLE = (
     Block("J", "visible", "visible"),
     Block("K", "visible", "hidden"),
     Block("L", "hidden", "visible"),
+    Block("h", "visible", "one"),
+    Block("b", "hidden", "one"),
+    Block("F", "visible", "input"),
+    Block("G", "hidden", "input"),
 )
 BLOCKS = tuple(block.name for block in TABLE)
 """The names, in the order of `Couplings`."""
+BONDS = tuple(block.name for block in TABLE if not block.is_field)
+"""Those that couple spins."""
 
 
-def shapes(visible: int, hidden: int) -> dict[str, tuple[int, int]]:
+def shapes(visible: int, hidden: int, inputs: int = 0) -> dict[str, tuple[int, ...]]:
     """The shape of every block."""
-    return {block.name: block.shape(visible, hidden) for block in TABLE}
+    return {block.name: block.shape(visible, hidden, inputs) for block in TABLE}
 
 
-def n_couplings(visible: int, hidden: int) -> int:
-    """The number of couplings of a network."""
-    return sum(rows * columns for rows, columns in shapes(visible, hidden).values())
+def n_couplings(visible: int, hidden: int, *, bias: bool = False, inputs: int = 0) -> int:
+    """The number of couplings that are learned."""
+    return (visible + hidden) * (bias + inputs) + visible * (visible + 2 * hidden)

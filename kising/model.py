@@ -1,13 +1,15 @@
 """The model: couplings, the ensembles they are drawn from, and the dynamics (docs/maths.md, "Model and time
 indices").
 
-Symbols: s(t) visible and σ(t) hidden spins, both ±1; J couples visible to visible, K hidden to visible, L
-visible to hidden. One step draws every spin afresh from the state before it:
+Symbols: s(t) visible and σ(t) hidden spins, both ±1; J couples visible to visible, K hidden to visible, L visible to
+hidden; h and b are biases, F and G the weights of known inputs u(t). One step draws every spin afresh from the state
+before it:
 
-    P(s_i(t+1) = s) = 1 / (1 + exp(-2 s f_i)),   f_i = Σ_j J_ij s_j(t) + Σ_b K_ib σ_b(t)
-    P(σ_a(t+1) = σ) = 1 / (1 + exp(-2 σ b_a)),   b_a = Σ_j L_aj s_j(t)
+    P(s_i(t+1) = s) = 1 / (1 + exp(-2 s f_i)),   f_i = h_i + Σ_k F_ik u_k(t) + Σ_j J_ij s_j(t) + Σ_b K_ib σ_b(t)
+    P(σ_a(t+1) = σ) = 1 / (1 + exp(-2 σ B_a)),   B_a = b_a + Σ_k G_ak u_k(t) + Σ_j L_aj s_j(t)
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy.typing as npt
 
 from kising.arguments import check_values
 from kising.arrays import holds_arrays
+from kising.blocks import TABLE, shapes
 from kising.errors import InputError
 from kising.kernels.jit import kernel
 from kising.kernels.vector_math import exp
@@ -35,16 +38,56 @@ GROUPED_SPINS = 4
 GROUPED_SIZES = range(32, 1001)
 
 
-@holds_arrays
-class Couplings(NamedTuple):
-    """The couplings of a network of Nv visible and Nh hidden spins."""
-
+class _Blocks(NamedTuple):
     J: Array
-    """(Nv, Nv): J_ij acts on visible spin i, from visible spin j."""
     K: Array
-    """(Nv, Nh): K_ib acts on visible spin i, from hidden spin b."""
     L: Array
-    """(Nh, Nv): L_aj acts on hidden spin a, from visible spin j."""
+    h: Array
+    b: Array
+    F: Array
+    G: Array
+
+
+@holds_arrays
+class Couplings(_Blocks):
+    """The couplings of a network of Nv visible and Nh hidden spins, with p known inputs.
+
+    J_ij (Nv, Nv) acts on visible spin i from visible spin j, K_ib (Nv, Nh) on visible spin i from hidden spin b, L_aj
+    (Nh, Nv) on hidden spin a from visible spin j. Biases h (Nv,) and b (Nh,) are zero, and weights F (Nv, p) and G
+    (Nh, p) of inputs are empty, unless they are given.
+    """
+
+    __slots__ = ()
+
+    def __new__(  # noqa: D102
+        cls,
+        J: npt.ArrayLike,
+        K: npt.ArrayLike,
+        L: npt.ArrayLike,
+        h: npt.ArrayLike | None = None,
+        b: npt.ArrayLike | None = None,
+        F: npt.ArrayLike | None = None,
+        G: npt.ArrayLike | None = None,
+    ) -> "Couplings":
+        nv, nh = len(np.asarray(J)), len(np.asarray(L))
+        given = (J, K, L, h, b, F, G)
+        missing = ((), (), (), (nv,), (nh,), (nv, 0), (nh, 0))
+        blocks = (np.zeros(shape) if x is None else x for x, shape in zip(given, missing, strict=True))
+        return super().__new__(cls, *blocks)  # type: ignore[arg-type]
+
+    @property
+    def filled(self) -> "Couplings":
+        """With zeros for the biases that a learner left out."""
+        return Couplings(self.J, self.K, self.L, *(x if x.size else None for x in self[3:]))
+
+    def only(self, blocks: Collection[str]) -> "Couplings":
+        """With empty arrays in the place of all other fields."""
+        empty = {
+            block.name: np.empty((*np.shape(x)[:1], 0) if np.ndim(x) == 2 else 0)
+            for block, x in zip(TABLE, self, strict=True)
+            if block.is_field and block.name not in blocks
+        }
+        return self._replace(**empty)
 
 
 @holds_arrays
@@ -58,7 +101,7 @@ class Recording(NamedTuple):
 
 
 class BondScales(NamedTuple):
-    """The standard deviation of a non-zero bond of each block: the unit in which RMSE is measured."""
+    """The standard deviation of a non-zero bond of each block, and of a field: the unit in which RMSE is measured."""
 
     J: float
     """g / √(2 Nv c)"""
@@ -66,14 +109,23 @@ class BondScales(NamedTuple):
     """g / √(2 Nh c)"""
     L: float
     """g / √(Nv c)"""
+    h: float = 1.0
+    """the spread of biases; 1 where they are not drawn"""
+    b: float = 1.0
+    F: float = 1.0
+    G: float = 1.0
 
 
-def bond_scales(visible: int, hidden: int, *, strength: float, connectivity: float) -> BondScales:
+def bond_scales(
+    visible: int, hidden: int, *, strength: float, connectivity: float, bias: float = 0.0
+) -> BondScales:
     """The scale of non-zero bonds for coupling strength g and connectivity c (docs/maths.md, "Ensembles")."""
     return BondScales(
         J=strength / np.sqrt(2 * visible * connectivity),
-        K=strength / np.sqrt(2 * hidden * connectivity),
+        K=strength / np.sqrt(2 * max(hidden, 1) * connectivity),
         L=strength / np.sqrt(visible * connectivity),
+        h=bias or 1.0,
+        b=bias or 1.0,
     )
 
 
@@ -84,11 +136,20 @@ def draw_couplings(
     strength: float = 1.0,
     connectivity: float = 1.0,
     bonds: str = "gaussian",
+    bias: float = 0.0,
     seed: Seed,
 ) -> Couplings:
-    """Draw a network: each bond is non-zero with probability `connectivity`, then N(0, sd²) or ±sd."""
+    """Draw a network: each bond is non-zero with probability `connectivity`, then N(0, sd²) or ±sd; biases are
+    N(0, bias²).
+    """
     check_values(
-        "model", visible=visible, hidden=hidden, strength=strength, connectivity=connectivity, bonds=bonds
+        "model",
+        visible=visible,
+        hidden=hidden,
+        strength=strength,
+        connectivity=connectivity,
+        bonds=bonds,
+        bias=bias,
     )
     rng = random_stream(seed)
     scales = bond_scales(visible, hidden, strength=strength, connectivity=connectivity)
@@ -102,24 +163,32 @@ def draw_couplings(
         J=block((visible, visible), scales.J),
         K=block((visible, hidden), scales.K),
         L=block((hidden, visible), scales.L),
+        h=bias * rng.standard_normal(visible) if bias else None,
+        b=bias * rng.standard_normal(hidden) if bias else None,
     )
 
 
-def simulate(couplings: Couplings, length: int, *, seed: Seed) -> Recording:
-    """Run the dynamics for `length` steps from a random state; a shorter recording is a prefix of a longer
-    one.
+def simulate(
+    couplings: Couplings, length: int, *, covariates: npt.ArrayLike | None = None, seed: Seed
+) -> Recording:
+    """Run the dynamics for `length` steps from a random state; a shorter recording is a prefix of a longer one.
+
+    `covariates` (length, p) are the inputs u(t) of a network with weights F and G.
     """
-    J, K, L = as_couplings(couplings)
+    couplings = as_couplings(couplings)
     if length < 1:
         raise InputError(f"length={length}: must be at least 1")
-    nv, nh = K.shape
+    nv, nh = couplings.K.shape
+    inputs = as_covariates(covariates, length, width=couplings.F.shape[1])
     rng = random_stream(seed)
     weights = np.zeros((nv + nh, nv + nh))
-    weights[:nv] = np.hstack([J, K])
-    weights[nv:, :nv] = L
+    weights[:nv] = np.hstack([couplings.J, couplings.K])
+    weights[nv:, :nv] = couplings.L
+    bias = np.concatenate([couplings.h, couplings.b])
+    sensitivity = np.vstack([couplings.F, couplings.G])
     together = GROUPED_SPINS if nv + nh in GROUPED_SIZES else 1
     sent = _sent(weights, together)
-    room = rows(-(-(nv + nh) // width_of(np.float64)), np.float64)
+    room = rows(2 * -(-(nv + nh) // width_of(np.float64)), np.float64)
     visible = np.empty((length, nv), dtype=np.int8)
     hidden = np.empty((length, nh), dtype=np.int8)
     # Only some steps at a time are held with visible and hidden spins in one array.
@@ -128,7 +197,10 @@ def simulate(couplings: Couplings, length: int, *, seed: Seed) -> Recording:
     visible[0], hidden[0] = spins[0, :nv], spins[0, nv:]
     for start in range(1, length, BLOCK_STEPS):
         stop = min(start + BLOCK_STEPS, length)
-        _advance(sent, together, rng.random((stop - start, nv + nh)), room, spins[: stop - start + 1])
+        # Spins of step t are driven by the inputs of step t - 1.
+        field = bias + inputs[start - 1 : stop - 1] @ sensitivity.T
+        draws = rng.random((stop - start, nv + nh))
+        _advance(sent, together, field, draws, room, spins[: stop - start + 1])
         visible[start:stop] = spins[1 : stop - start + 1, :nv]
         hidden[start:stop] = spins[1 : stop - start + 1, nv:]
         spins[0] = spins[stop - start]
@@ -154,9 +226,11 @@ def _sent(weights: Array, together: int) -> Array:
 
 
 @kernel
-def _advance(sent: Array, together: int, uniform: Array, room: Array, spins: Spins) -> None:
-    """Fill spins[1:] from spins[0]; row t of `uniform` decides step t. `room` holds a row for every spin."""
-    n, vectors = spins.shape[1], room.shape[0]
+def _advance(sent: Array, together: int, external: Array, uniform: Array, room: Array, spins: Spins) -> None:
+    """Fill spins[1:] from spins[0]; row t of `uniform` decides step t, on which the fields `external` act. `room`
+    holds a row for every spin, twice.
+    """
+    n, vectors = spins.shape[1], room.shape[0] // 2
     groups = sent.shape[0] // (vectors * 2**together)
     places = np.empty(groups, np.int64)
     draws = room.reshape(-1)
@@ -169,10 +243,12 @@ def _advance(sent: Array, together: int, uniform: Array, room: Array, spins: Spi
             places[group] = (group * 2**together + state) * vectors
         for i in range(n):
             draws[i] = uniform[t, i]
+            draws[vectors * room.shape[1] + i] = external[t, i]
         for k in range(vectors):
             field = load(sent, places[0] + k)
             for group in range(1, groups):
                 field += load(sent, places[group] + k)
+            field += load(room, vectors + k)
             # 1/P(+1) = 1 + e^{-2f}: the spin is +1 where the draw times this is below one.
             store(room, k, load(room, k) * (1.0 + exp(-2.0 * field)))
         for i in range(n):
@@ -181,26 +257,50 @@ def _advance(sent: Array, together: int, uniform: Array, room: Array, spins: Spi
 
 def as_couplings(couplings: Couplings) -> Couplings:
     """Couplings as contiguous float64 arrays of matching shapes, or an InputError that names what does not fit."""
-    J, K, L = (np.ascontiguousarray(x, dtype=np.float64) for x in couplings)
-    if J.ndim != 2 or K.ndim != 2 or L.ndim != 2:
-        raise InputError(f"J, K and L must be matrices; they have {J.ndim}, {K.ndim} and {L.ndim} dimensions")
-    nv, nh = K.shape
-    if J.shape != (nv, nv) or L.shape != (nh, nv):
+    given = Couplings(*(np.ascontiguousarray(x, dtype=np.float64) for x in couplings)).filled
+    dimensions = [x.ndim for x in given[:3]]
+    if dimensions != [2, 2, 2]:
         raise InputError(
-            f"couplings do not fit together: J {J.shape}, K {K.shape}, L {L.shape}; "
-            f"with K (Nv, Nh) = {K.shape}, J must be {(nv, nv)} and L {(nh, nv)}"
+            "J, K and L must be matrices; they have {}, {} and {} dimensions".format(*dimensions)
         )
-    if nv < 1 or nh < 1:
-        raise InputError(f"a network needs at least one visible and one hidden spin; K is {K.shape}")
+    nv, nh = given.K.shape
+    if nv < 1:
+        raise InputError(f"a network needs at least one visible spin; K is {given.K.shape}")
+    wanted = shapes(nv, nh, given.F.shape[1] if given.F.ndim == 2 else 0)
+    misfits = [
+        f"{name} is {x.shape}, not {wanted[name]}"
+        for name, x in given._asdict().items()
+        if x.shape != wanted[name]
+    ]
+    if misfits:
+        raise InputError(f"couplings do not fit together: with K (Nv, Nh) = {(nv, nh)}, {'; '.join(misfits)}")
     checked = []
-    for name, block in zip("JKL", (J, K, L), strict=True):
+    for name, block in given._asdict().items():
         # The largest entry is enough to accept ordinary couplings; a comparison with NaN is false.
-        if not np.abs(block).max() <= LARGEST_COUPLING:
+        if block.size and not np.abs(block).max() <= LARGEST_COUPLING:
             if not np.isfinite(block).all():
                 raise InputError(f"{name} holds NaN or infinity; couplings must be finite")
             block = np.clip(block, -LARGEST_COUPLING, LARGEST_COUPLING)
         checked.append(block)
     return Couplings(*checked)
+
+
+def as_covariates(covariates: npt.ArrayLike | None, length: int, *, width: int) -> Array:
+    """Known inputs as float64 (length, width), or an InputError that names what does not fit."""
+    if covariates is None:
+        if width:
+            raise InputError(
+                f"covariates: the couplings have weights for {width} inputs; give a ({length}, {width}) array"
+            )
+        return np.zeros((length, 0))
+    array = np.ascontiguousarray(covariates, dtype=np.float64)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.shape != (length, width):
+        raise InputError(f"covariates: a ({length}, {width}) array is needed; this one is {array.shape}")
+    if not np.isfinite(array).all():
+        raise InputError("covariates: they hold NaN or infinity; inputs must be finite")
+    return array
 
 
 def as_spins(visible: npt.ArrayLike, *, width: int | None = None) -> Spins:

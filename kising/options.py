@@ -138,7 +138,7 @@ class Model(Section):
     """The network: sizes and the ensemble its couplings are drawn from."""
 
     visible: Annotated[int, Option(kind=Whole(1), help="Number of visible spins, Nv.")]
-    hidden: Annotated[int, Option(kind=Whole(1), help="Number of hidden spins, Nh.")]
+    hidden: Annotated[int, Option(kind=Whole(0), help="Number of hidden spins, Nh.")]
     bonds: Annotated[
         str,
         Option(
@@ -150,6 +150,10 @@ class Model(Section):
     connectivity: Annotated[
         float, Option(kind=Real(above=0, most=1), help="Probability c that a bond is not zero.")
     ] = 1.0
+    bias: Annotated[
+        float,
+        Option(kind=Real(least=0), help="Standard deviation of the biases of all spins; 0: none.", since=7),
+    ] = 0.0
 
 
 class Data(Section):
@@ -218,6 +222,16 @@ class Learner(Section):
             applies=(_read("learner.correlations"),),
         ),
     ] = "corrected"
+    bias: Annotated[
+        bool,
+        Option(
+            kind=Flag(),
+            help="Learn a bias for every spin; false: the paper's model, without biases.",
+            applies=(_learning,),
+            since=7,
+            implied=False,
+        ),
+    ] = True
     start: Annotated[
         str,
         Option(
@@ -520,11 +534,15 @@ def _errors(values: Values) -> Iterator[Conflict]:
             "are those of maximum likelihood; leave out learner.l1 and learner.decimate, or errors",
         )
     nv, nh = values["model.visible"], values["model.hidden"]
-    if isinstance(nv, int) and isinstance(nh, int) and n_couplings(nv, nh) > LARGEST_ERROR_MATRIX:
+    if (
+        isinstance(nv, int)
+        and isinstance(nh, int)
+        and n_couplings(nv, nh, bias=values["learner.bias"] is True) > LARGEST_ERROR_MATRIX
+    ):
         yield Conflict(
             "score.errors",
             f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins has "
-            f"{n_couplings(nv, nh)}; allowed: up to {LARGEST_ERROR_MATRIX}",
+            f"{n_couplings(nv, nh, bias=values['learner.bias'] is True)}; allowed: up to {LARGEST_ERROR_MATRIX}",
         )
 
 
@@ -562,7 +580,10 @@ def _enumerable(values: Values) -> Iterator[Conflict]:
 
 RULES: Final = (
     Rule(("learner.estimator", "model.hidden", "learner.step", "learner.l1", "learner.decimate"), _sparse),
-    Rule(("score.errors", "model.visible", "model.hidden", "learner.l1", "learner.decimate"), _errors),
+    Rule(
+        ("score.errors", "model.visible", "model.hidden", "learner.bias", "learner.l1", "learner.decimate"),
+        _errors,
+    ),
     Rule(("learner.estimator", "model.hidden", "learner.step"), _ascent),
     Rule(("learner.estimator", "model.hidden", "score.exact"), _enumerable, task=None),
 )

@@ -8,15 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kising import Couplings, bond_scales, draw_couplings, simulate
+from kising.blocks import shapes
 from kising.model import as_couplings, as_spins
 from kising.seeds import random_stream
 
 
-@given(st.integers(1, 30), st.integers(1, 10), st.integers(0, 2**32))
+@given(st.integers(1, 30), st.integers(0, 10), st.integers(0, 2**32))
 def test_shapes(visible: int, hidden: int, seed: int) -> None:
-    J, K, L = draw_couplings(visible, hidden, seed=seed)
-    assert (J.shape, K.shape, L.shape) == ((visible, visible), (visible, hidden), (hidden, visible))
-    assert J.dtype == K.dtype == L.dtype == np.float64
+    couplings = draw_couplings(visible, hidden, seed=seed)
+    assert {name: x.shape for name, x in couplings._asdict().items()} == shapes(visible, hidden)
+    assert all(x.dtype == np.float64 for x in couplings)
+    assert not couplings.h.any()
+    assert couplings == Couplings(couplings.J, couplings.K, couplings.L)
 
 
 @pytest.mark.parametrize("bonds", ["gaussian", "binary"])
@@ -24,7 +27,7 @@ def test_shapes(visible: int, hidden: int, seed: int) -> None:
 def test_ensemble_has_the_connectivity_and_spread_asked_for(bonds: str, connectivity: float) -> None:
     couplings = draw_couplings(200, 100, strength=0.7, connectivity=connectivity, bonds=bonds, seed=1)
     scales = bond_scales(200, 100, strength=0.7, connectivity=connectivity)
-    for block, sd in zip(couplings, scales, strict=True):
+    for block, sd in zip(couplings[:3], scales[:3], strict=True):
         present = block[block != 0]
         n = block.size
         # Five standard errors of a binomial fraction, of a variance and of a mean.
@@ -40,6 +43,14 @@ def test_scales_are_those_of_the_model() -> None:
     assert pytest.approx(2 / np.sqrt(2 * 80 * 0.1)) == scales.J
     assert pytest.approx(2 / np.sqrt(2 * 8 * 0.1)) == scales.K
     assert pytest.approx(2 / np.sqrt(80 * 0.1)) == scales.L
+
+
+def test_biases_are_drawn_after_the_bonds_and_leave_them_alone() -> None:
+    plain, biased = (draw_couplings(400, 300, bias=bias, seed=3) for bias in (0.0, 0.7))
+    assert biased.only(()) == plain.only(())
+    for x in (biased.h, biased.b):
+        assert np.std(x) == pytest.approx(0.7, rel=5 * np.sqrt(1 / (2 * x.size)))
+    assert bond_scales(400, 300, strength=1.0, connectivity=1.0, bias=0.7)[3:5] == (0.7, 0.7)
 
 
 def test_same_seed_same_network_and_another_seed_another() -> None:
@@ -82,16 +93,24 @@ def test_transitions_have_the_probabilities_of_the_model() -> None:
 @pytest.mark.parametrize(("visible", "hidden"), [(5, 2), (27, 4), (28, 4), (40, 7), (60, 3)])
 def test_every_step_is_what_its_fields_and_draws_say(visible: int, hidden: int) -> None:
     """Sizes with and without tables for groups of spins, and that groups and vectors divide or do not."""
-    couplings = draw_couplings(visible, hidden, seed=8)
-    J, K, L = couplings
-    recording = simulate(couplings, 60, seed=9)
+    weights = np.random.default_rng(4)
+    couplings = draw_couplings(visible, hidden, bias=0.5, seed=8)._replace(
+        F=weights.standard_normal((visible, 2)), G=weights.standard_normal((hidden, 2))
+    )
+    u = weights.standard_normal((60, 2))
+    recording = simulate(couplings, 60, covariates=u, seed=9)
     draws = random_stream(9)
     first = np.where(draws.random(visible + hidden) < 0.5, -1, 1)
     np.testing.assert_array_equal(np.hstack([recording.visible[0], recording.hidden[0]]), first)
     uniform = draws.random((59, visible + hidden))
     for t in range(59):
         s, sigma = recording.visible[t], recording.hidden[t]
-        field = np.hstack([J @ s + K @ sigma, L @ s])
+        field = np.hstack(
+            [
+                couplings.h + couplings.F @ u[t] + couplings.J @ s + couplings.K @ sigma,
+                couplings.b + couplings.G @ u[t] + couplings.L @ s,
+            ]
+        )
         expected = np.where(uniform[t] < 1 / (1 + np.exp(-2 * field)), 1, -1)
         np.testing.assert_array_equal(
             np.hstack([recording.visible[t + 1], recording.hidden[t + 1]]), expected
@@ -107,8 +126,9 @@ def test_extreme_couplings_simulate_without_complaint() -> None:
     ("arguments", "message"),
     [
         ({"visible": 0}, "visible=0: 0 is too small; allowed: whole numbers from 1"),
-        ({"hidden": 0}, "hidden=0: 0 is too small; allowed: whole numbers from 1"),
-        ({"hidden": 0, "visible": 1.5}, "visible=1.5: 1.5 is not a whole number.*; hidden=0: "),
+        ({"hidden": -1}, "hidden=-1: -1 is too small; allowed: whole numbers from 0"),
+        ({"hidden": -1, "visible": 1.5}, "visible=1.5: 1.5 is not a whole number.*; hidden=-1: "),
+        ({"bias": -0.1}, "bias=-0.1: -0.1 is out of range"),
         ({"connectivity": 0.0}, "connectivity"),
         ({"connectivity": 1.5}, "connectivity"),
         ({"strength": float("nan")}, "strength"),
@@ -121,8 +141,8 @@ def test_impossible_networks_are_refused(arguments: dict, message: str) -> None:
 
 
 def test_misfits_are_named() -> None:
-    J, K, L = draw_couplings(3, 2, seed=0)
-    with pytest.raises(ValueError, match=r"J must be \(3, 3\) and L \(2, 3\)"):
+    J, K, L, *_ = draw_couplings(3, 2, seed=0)
+    with pytest.raises(ValueError, match=r"with K \(Nv, Nh\) = \(3, 2\), L is \(3, 2\), not \(2, 3\)"):
         as_couplings(Couplings(J, K, L.T))
     with pytest.raises(ValueError, match="K holds NaN"):
         as_couplings(Couplings(J, K * np.nan, L))

@@ -66,6 +66,6 @@ def assess(
             sums[5] += np.sum((estimate.mu - truth.mu) ** 2)
             sums[6] += np.sum((estimate.pair - truth.pair) ** 2)
     nv, nh = couplings.K.shape
-    means = sums / n_slices / np.array([1, nv * nh, 1, nh, nv, nh, nv * nh])
+    means = sums / n_slices / np.maximum([1, nv * nh, 1, nh, nv, nh, nv * nh], 1)
     errors = [float(np.sqrt(x)) if against_exact else None for x in means[4:]]
     return Assessment(*(float(x) for x in means[:4]), *errors)

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from kising.estimators import no_hidden
 from kising.estimators.chunks import Chunk, Estimate, empty_estimate, fields
 from kising.estimators.estep import EStep
 from kising.estimators.gibbs.chains import Errors
 from kising.estimators.parallel import in_order
+from kising.estimators.slices import Slices, as_slices
 from kising.model import Couplings, Spins
 
 Out = TypeVar("Out")
@@ -14,7 +16,7 @@ Out = TypeVar("Out")
 
 def each_chunk(
     couplings: Couplings,
-    spins: Spins,
+    recording: Slices | Spins,
     estep: EStep,
     reduce: Callable[[Chunk, Estimate, Errors | None], Out],
     *,
@@ -23,11 +25,12 @@ def each_chunk(
 ) -> Iterator[Out]:
     """`reduce` of every chunk in order, computed on `threads` threads; their number does not change the results."""
     nv, nh = couplings.K.shape
-    estimate = estep.estimator.estimate
+    estimate = estep.estimator.estimate if nh else no_hidden.estimate
+    slices = as_slices(recording)
 
     def work(part: slice) -> Out:
-        chunk = fields(couplings, spins, part)
+        chunk = fields(couplings, slices, part)
         out = empty_estimate(part.stop - part.start, nv, nh, keep_pairs=keep_pairs)
         return reduce(chunk, out, estimate(couplings, chunk, out, estep=estep, first=part.start))
 
-    yield from in_order(work, spins.shape[0] - 2, threads)
+    yield from in_order(work, len(slices), threads)

@@ -2,8 +2,10 @@
 
 A slice is (s⁻, s, s⁺) = (s(t-1), s(t), s(t+1)). Every estimator sees of it only
 
-    θ_i = Σ_j J_ij s_j          the field of the visible spins on s⁺
-    g_a = Σ_i K_ia s_i⁺ + b_a,  b_a = Σ_j L_aj s_j⁻
+    θ_i = h_i + Σ_k F_ik u_k + Σ_j J_ij s_j         the field on s⁺ of all that is known
+    g_a = Σ_i K_ia s_i⁺ + B_a,   B_a = b_a + Σ_k G_ak u_k⁻ + Σ_j L_aj s_j⁻
+
+with biases h, b and known inputs u where a network has them. In code B_a is called `b`, as in a network without.
 
 Chunks are cut by the shape of the network alone, never by threads, so that sums over slices are always taken
 in one order.
@@ -14,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kising.estimators.slices import Slices, as_slices
 from kising.model import Array, Couplings, Spins
 
 CHUNK_SLICES = 4096
@@ -34,6 +37,36 @@ class Chunk(NamedTuple):
     """b, (B, Nh)"""
     g: Array
     """g, (B, Nh)"""
+    ones: Array
+    """1, (B, 1); empty, (B, 0), for a network without biases"""
+    inputs_before: Array
+    """u⁻, (B, p)"""
+    inputs_now: Array
+    """u, (B, p)"""
+
+    @property
+    def extra_before(self) -> Array:
+        """Inputs of the hidden spins that are no spins: 1 and u⁻, (B, q)"""
+        return np.hstack([self.ones, self.inputs_before])
+
+    @property
+    def extra_now(self) -> Array:
+        """Inputs of the visible spins that are no spins: 1 and u, (B, q)"""
+        return np.hstack([self.ones, self.inputs_now])
+
+    @property
+    def known_before(self) -> Array:
+        """All known inputs of the hidden spins: s⁻, 1 and u⁻, (B, Nv+q)"""
+        return np.hstack([self.before, self.ones, self.inputs_before])
+
+    @property
+    def known_now(self) -> Array:
+        """All known inputs of the visible spins: s, 1 and u, (B, Nv+q)"""
+        return np.hstack([self.now, self.ones, self.inputs_now])
+
+    def take(self, places: npt.NDArray[np.int64]) -> "Chunk":
+        """Some of the slices."""
+        return Chunk(*(x[places] for x in self))
 
 
 class Estimate(NamedTuple):
@@ -73,13 +106,46 @@ def cut(n_slices: int) -> list[slice]:
     return [slice(k, min(k + CHUNK_SLICES, n_slices)) for k in range(0, n_slices, CHUNK_SLICES)]
 
 
-def fields(couplings: Couplings, visible: Spins, part: slice) -> Chunk:
-    """The chunk of slices `part`: slice k has s⁻ = visible[k], s = visible[k+1], s⁺ = visible[k+2]."""
-    J, K, L = couplings
-    spins = visible[part.start : part.stop + 2].astype(np.float64)
-    before, now, after = spins[:-2], spins[1:-1], spins[2:]
-    b = before @ L.T
-    return Chunk(before, now, after, theta=now @ J.T, b=b, g=after @ K + b)
+def fields(couplings: Couplings, recording: Slices | Spins, part: slice) -> Chunk:
+    """The chunk of slices `part` of a recording."""
+    window = as_slices(recording).window(part)
+    theta = _field(window.now @ couplings.J.T, couplings.h, couplings.F, window.inputs_now)
+    b = _field(window.before @ couplings.L.T, couplings.b, couplings.G, window.inputs_before)
+    return Chunk(
+        window.before,
+        window.now,
+        window.after,
+        theta=theta,
+        b=b,
+        g=window.after @ couplings.K + b,
+        ones=np.ones((len(theta), 1 if couplings.h.size else 0)),
+        inputs_before=window.inputs_before,
+        inputs_now=window.inputs_now,
+    )
+
+
+def _field(field: Array, bias: Array, weights: Array, inputs: Array) -> Array:
+    """A field of spins with that of biases and inputs added, where there are any."""
+    if bias.any():
+        field += bias
+    if weights.size:
+        field += inputs @ weights.T
+    return field
+
+
+def largest_fields(couplings: Couplings, chunk: Chunk) -> tuple[Array, Array]:
+    """Bounds of |θ_i| and of |B_a|, whatever the spins of a chunk are."""
+    theta = _bound(couplings.J, couplings.h, couplings.F, chunk.inputs_now)
+    return theta, _bound(couplings.L, couplings.b, couplings.G, chunk.inputs_before)
+
+
+def _bound(weights: Array, bias: Array, sensitivity: Array, inputs: Array) -> Array:
+    bound: Array = np.sum(np.abs(weights), axis=1)
+    if bias.any():
+        bound = bound + np.abs(bias)
+    if sensitivity.size:
+        bound = bound + np.max(np.abs(inputs @ sensitivity.T), axis=0)
+    return bound
 
 
 def empty_estimate(n_slices: int, nv: int, nh: int, *, keep_pairs: bool) -> Estimate:

@@ -25,10 +25,12 @@ class EStep:
 
     @classmethod
     def of(cls, options: Learner, hidden: int, sampling: Sampling | None = None) -> EStep:
-        """The E-step of a network with this many hidden spins, for options that were checked."""
-        return cls(
-            estimator=resolve(options.estimator, hidden), options=options, sampling=sampling or Sampling()
-        )
+        """The E-step of a network with this many hidden spins, for options that were checked.
+
+        Without hidden spins there is nothing to average over, and every estimator is exact.
+        """
+        estimator = resolve(options.estimator if hidden else "auto", hidden)
+        return cls(estimator=estimator, options=options, sampling=sampling or Sampling())
 
     def sampled(self, sampling: Sampling) -> EStep:
         """The same with another amount of sampling."""

@@ -15,6 +15,7 @@ from kising.estimators.gibbs.chains import Chains, Errors, sweep
 from kising.estimators.moments import checked
 from kising.estimators.parallel import in_order
 from kising.estimators.sampling import Sampling
+from kising.estimators.slices import Slices, as_slices
 from kising.estimators.totals import add_up
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
@@ -31,7 +32,15 @@ class Gradient(NamedTuple):
     K: Array
     """mean of s_i⁺ μ_b - ⟨τ_i σ_b⟩, (Nv, Nh)"""
     L: Array
-    """mean of (μ_a - tanh b_a) s_j⁻, (Nh, Nv)"""
+    """mean of (μ_a - tanh B_a) s_j⁻, (Nh, Nv)"""
+    h: Array
+    """mean of s_i⁺ - m_i, (Nv,); empty, as the three below, where a learner leaves it out"""
+    b: Array
+    """mean of μ_a - tanh B_a, (Nh,)"""
+    F: Array
+    """mean of (s_i⁺ - m_i) u_k, (Nv, p)"""
+    G: Array
+    """mean of (μ_a - tanh B_a) u_k⁻, (Nh, p)"""
     log_likelihood: float
     """mean of log P_t, nats per slice"""
     converged: float
@@ -51,7 +60,7 @@ class Gradient(NamedTuple):
     freedom_hidden: Array
     """mean of 1 - tanh² b_a, (Nh,): the weight of row a of L"""
     visible_hidden: Array
-    """mean of s_j μ_b, (Nv, Nh)"""
+    """mean of x_j μ_b, x = (s, 1, u) what is known of the inputs of a visible spin, (Nv+q, Nh)"""
     hidden_hidden: Array
     """mean of ⟨σ_a σ_b⟩ with σ_a, σ_b taken as independent within a slice, (Nh, Nh)"""
 
@@ -59,8 +68,9 @@ class Gradient(NamedTuple):
 @INFER.taken_by
 def gradient(
     couplings: Couplings,
-    visible: npt.ArrayLike,
+    visible: npt.ArrayLike | Slices,
     *,
+    covariates: npt.ArrayLike | None = None,
     sweeps: int = Sampling.sweeps,
     seed: Seed | None = None,
     threads: int = 1,
@@ -68,36 +78,46 @@ def gradient(
 ) -> Gradient:
     """The gradient of the mean log-likelihood per slice; memory does not grow with the length of the recording.
 
-    `sweeps` and `seed` are for estimators that sample.
+    `covariates` are the inputs of a network that has any. `sweeps` and `seed` are for estimators that sample.
     """
-    couplings, spins, estep = checked(couplings, visible, options, "gradient", sweeps=sweeps, seed=seed)
-    return checked_gradient(couplings, spins, estep, threads=threads)
+    couplings, slices, estep = checked(
+        couplings, visible, covariates, options, "gradient", sweeps=sweeps, seed=seed
+    )
+    return checked_gradient(couplings, slices, estep, threads=threads)
 
 
-def checked_gradient(couplings: Couplings, spins: Spins, estep: EStep, *, threads: int) -> Gradient:
+def checked_gradient(
+    couplings: Couplings, recording: Slices | Spins, estep: EStep, *, threads: int
+) -> Gradient:
     """`gradient` for arguments that were checked before: a learner calls it at every iteration on the same data."""
-    n_slices = spins.shape[0] - 2
-    parts = each_chunk(couplings, spins, estep, _sums, keep_pairs=False, threads=threads)
-    return _mean(parts, n_slices, *couplings.K.shape)
+    slices = as_slices(recording)
+    parts = each_chunk(couplings, slices, estep, _sums, keep_pairs=False, threads=threads)
+    return _mean(parts, len(slices), *couplings.K.shape)
 
 
 def sampled_gradient(
-    couplings: Couplings, spins: Spins, chains: Chains, *, key: np.uint64, iteration: int, threads: int
+    couplings: Couplings,
+    recording: Slices | Spins,
+    chains: Chains,
+    *,
+    key: np.uint64,
+    iteration: int,
+    threads: int,
 ) -> tuple[Gradient, Chains]:
     """The gradient as one sweep of all chains sees it, and the chains after the sweep; `chains` is not changed."""
     nv, nh = couplings.K.shape
-    n_slices = spins.shape[0] - 2
+    slices = as_slices(recording)
     moved = chains.copy()
 
     def work(part: slice) -> Gradient:
-        chunk = fields(couplings, spins, part)
+        chunk = fields(couplings, slices, part)
         out = empty_estimate(part.stop - part.start, nv, nh, keep_pairs=False)
         here = moved[part]
         sweep(couplings, chunk, here, out, first=part.start, key=key, iteration=iteration)
         sigma = here.astype(np.float64)
         return _sums(chunk, out)._replace(hidden_hidden=sigma.T @ sigma)
 
-    return _mean(in_order(work, n_slices, threads), n_slices, nv, nh), moved
+    return _mean(in_order(work, len(slices), threads), len(slices), nv, nh), moved
 
 
 def _mean(parts: Iterator[Gradient], n_slices: int, nv: int, nh: int) -> Gradient:
@@ -107,10 +127,10 @@ def _mean(parts: Iterator[Gradient], n_slices: int, nv: int, nh: int) -> Gradien
         total = [x + y for x, y in zip(total, part, strict=True)]
     mean = Gradient(*(x / n_slices for x in total))
     return mean._replace(
-        corrected=mean.corrected / (nv * nh),
+        corrected=mean.corrected / max(nv * nh, 1),
         abs_m=mean.abs_m / nv,
-        abs_mu=mean.abs_mu / nh,
-        abs_pair=mean.abs_pair / (nv * nh),
+        abs_mu=mean.abs_mu / max(nh, 1),
+        abs_pair=mean.abs_pair / max(nv * nh, 1),
     )
 
 
@@ -121,6 +141,10 @@ def _sums(chunk: Chunk, estimate: Estimate, _: Errors | None = None) -> Gradient
         J=totals.surprise.T @ chunk.now,
         K=chunk.after.T @ mu - estimate.pair_sum,
         L=totals.hidden_surprise.T @ chunk.before,
+        h=(totals.surprise.T @ chunk.ones).ravel(),
+        b=(totals.hidden_surprise.T @ chunk.ones).ravel(),
+        F=totals.surprise.T @ chunk.inputs_now,
+        G=totals.hidden_surprise.T @ chunk.inputs_before,
         log_likelihood=float(np.sum(totals.log_likelihood)),
         converged=float(np.sum(estimate.converged)),
         corrected=float(np.sum(estimate.corrected)),
@@ -130,6 +154,6 @@ def _sums(chunk: Chunk, estimate: Estimate, _: Errors | None = None) -> Gradient
         abs_pair=float(estimate.pair_abs[0]),
         freedom_visible=n - totals.square_m,
         freedom_hidden=n - totals.square_expected,
-        visible_hidden=chunk.now.T @ mu,
+        visible_hidden=np.vstack([chunk.now.T @ mu, chunk.extra_now.T @ mu]),
         hidden_hidden=mu.T @ mu + np.diag(n - totals.square_mu),
     )

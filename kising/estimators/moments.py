@@ -12,8 +12,9 @@ from kising.estimators.chunks import Chunk, Estimate
 from kising.estimators.estep import EStep
 from kising.estimators.gibbs.chains import Errors
 from kising.estimators.sampling import Sampling
+from kising.estimators.slices import Slices
 from kising.estimators.totals import add_up
-from kising.model import Array, Couplings, Spins, as_couplings, as_spins
+from kising.model import Array, Couplings, Spins, as_couplings, as_covariates, as_spins
 from kising.seeds import Seed
 
 
@@ -50,8 +51,9 @@ class SampledMoments(Moments):
 @INFER.taken_by
 def infer(
     couplings: Couplings,
-    visible: npt.ArrayLike,
+    visible: npt.ArrayLike | Slices,
     *,
+    covariates: npt.ArrayLike | None = None,
     sweeps: int = Sampling.sweeps,
     seed: Seed | None = None,
     threads: int = 1,
@@ -59,9 +61,11 @@ def infer(
 ) -> Moments:
     """Average over the hidden spins of every slice of a recording, at the couplings given.
 
-    `sweeps` and `seed` are for estimators that sample.
+    `covariates` are the inputs of a network that has any. `sweeps` and `seed` are for estimators that sample.
     """
-    couplings, spins, estep = checked(couplings, visible, options, "infer", sweeps=sweeps, seed=seed)
+    couplings, slices, estep = checked(
+        couplings, visible, covariates, options, "infer", sweeps=sweeps, seed=seed
+    )
 
     def moments(chunk: Chunk, estimate: Estimate, errors: Errors | None) -> tuple[Moments, Errors | None]:
         found = Moments(
@@ -76,7 +80,7 @@ def infer(
         return found, errors
 
     parts, errors = zip(
-        *each_chunk(couplings, spins, estep, moments, keep_pairs=True, threads=threads), strict=True
+        *each_chunk(couplings, slices, estep, moments, keep_pairs=True, threads=threads), strict=True
     )
     arrays = [np.concatenate(x) for x in zip(*parts, strict=True)]
     if errors[0] is None:
@@ -88,25 +92,29 @@ def infer(
 
 def checked(
     couplings: Couplings,
-    visible: npt.ArrayLike,
+    visible: npt.ArrayLike | Slices,
+    covariates: npt.ArrayLike | None,
     options: dict[str, Any],
     function: str,
     *,
     sweeps: int,
     seed: Seed | None,
-) -> tuple[Couplings, Spins, EStep]:
+) -> tuple[Couplings, Slices, EStep]:
     """The arguments of a function that makes E-steps, checked."""
     couplings = as_couplings(couplings)
     nv, nh = couplings.K.shape
     learner = INFER.learner(options, {"model.visible": nv, "model.hidden": nh}, function=function)
-    spins = as_spins(visible, width=nv)
-    return couplings, spins, EStep.of(learner, nh, Sampling(sweeps=sweeps, seed=seed))
+    if not isinstance(visible, Slices):
+        spins = as_spins(visible, width=nv)
+        inputs = as_covariates(covariates, len(spins), width=couplings.F.shape[1])
+        visible = Slices.of([spins], [inputs])
+    return couplings, visible, EStep.of(learner, nh, Sampling(sweeps=sweeps, seed=seed))
 
 
-def marginals(couplings: Couplings, spins: Spins, estep: EStep) -> Array:
+def marginals(couplings: Couplings, recording: Slices | Spins, estep: EStep) -> Array:
     """⟨σ_b⟩ of every slice, (T-2, Nh), for arguments that were checked before."""
 
     def mu(chunk: Chunk, estimate: Estimate, errors: Errors | None) -> Array:
         return estimate.mu
 
-    return np.concatenate(list(each_chunk(couplings, spins, estep, mu, keep_pairs=False, threads=1)))
+    return np.concatenate(list(each_chunk(couplings, recording, estep, mu, keep_pairs=False, threads=1)))

@@ -4,7 +4,9 @@ Slices are independent given the visible spins, so the information that a record
 hidden spins of a slice were seen, its score and information would be, row by row of (J, K) and of L,
 
     S_ij = (s_i⁺ - tanh f_i) x_j,  x = (s, σ)         B of row i: (1 - tanh² f_i) x xᵀ
-    S_aj = (σ_a - tanh b_a) s_j⁻                      B of row a: (1 - tanh² b_a) s⁻ s⁻ᵀ
+    S_aj = (σ_a - tanh B_a) s_j⁻                      B of row a: (1 - tanh² B_a) s⁻ s⁻ᵀ
+
+Biases and weights of inputs are further columns of J and L: with them, s stands for (s, 1, u) here.
 
 What is left of the information when they are not seen is (Louis 1982)
 
@@ -25,12 +27,12 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf, dpotri
 
-from kising.blocks import n_couplings
 from kising.estimators.chunks import Chunk, empty_estimate, fields
 from kising.estimators.gibbs.chains import first_chains, sweep
 from kising.estimators.parallel import one_blas_thread
+from kising.estimators.slices import Slices, as_slices
 from kising.kernels.counter import key_of
-from kising.learning.layout import UNIT, unflatten
+from kising.learning.layout import Rows, from_rows
 from kising.learning.steps.scaled import RIDGE
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
@@ -58,44 +60,67 @@ class _Samples(NamedTuple):
     """tanh f_i there, (n, B, Nv)"""
 
 
-def standard_errors(couplings: Couplings, visible: Spins, *, seed: Seed, samples: int = SAMPLES) -> Couplings:
+def standard_errors(
+    couplings: Couplings, recording: Slices | Spins, *, seed: Seed, samples: int = SAMPLES
+) -> Couplings:
     """The standard error of every coupling, in its own unit, as if the couplings given were the most likely ones;
     infinite where the recording does not determine it.
     """
-    complete, missing = information(couplings, visible, seed=seed, samples=samples)
-    n_slices = len(visible) - 2
-    nv, nh = couplings.K.shape
+    slices = as_slices(recording)
+    complete, missing = information(couplings, slices, seed=seed, samples=samples)
+    sizes = _sizes(couplings)
     with one_blas_thread():
-        variances = _inverse_diagonal(complete, missing, nv, nh) / n_slices
-    return unflatten(np.sqrt(variances), couplings, UNIT)
+        errors = np.sqrt(_inverse_diagonal(complete, missing, sizes) / len(slices))
+    nv, known, nh = sizes
+    J, K, L = np.split(errors, [nv * known, nv * (known + nh)])
+    rows = Rows(np.hstack([J.reshape(nv, known), K.reshape(nv, nh)]), L.reshape(nh, known))
+    return from_rows(rows, couplings)
+
+
+class _Sizes(NamedTuple):
+    """Of a network."""
+
+    nv: int
+    known: int
+    """known inputs of a spin: Nv, one more with biases, and p"""
+    nh: int
+
+
+def _sizes(couplings: Couplings) -> _Sizes:
+    nv, nh = couplings.K.shape
+    return _Sizes(nv, nv + (1 if couplings.h.size else 0) + couplings.F.shape[1], nh)
 
 
 def information(
-    couplings: Couplings, visible: Spins, *, seed: Seed, samples: int = SAMPLES
+    couplings: Couplings, recording: Slices | Spins, *, seed: Seed, samples: int = SAMPLES
 ) -> tuple[Array, Array]:
-    """The complete-data information per slice, and the part of it that is missing; block after block, each row by
-    row.
+    """The complete-data information per slice, and the part of it that is missing: first for couplings of visible
+    spins to what is known, (J, h, F), then for K, then for (L, b, G), each row by row.
     """
-    nv, nh = couplings.K.shape
-    n_slices = len(visible) - 2
-    size = n_couplings(nv, nh)
+    slices = as_slices(recording)
+    n_slices = len(slices)
+    nv, known, nh = sizes = _sizes(couplings)
+    size = sum(x.size for x in couplings)
     complete, missing = np.zeros((size, size)), np.zeros((size, size))
     key = key_of(seed)
     numbers = max(LEAST_CHUNK_NUMBERS, size * size // 2)
-    length = max(1, numbers // (samples * nv * (nh + 1) + nv * nv * (nh + 1)))
+    length = max(1, numbers // (samples * nv * (nh + 1) + nv * known * (nh + 1)))
     with one_blas_thread():
         for start in range(0, n_slices, length):
             part = slice(start, min(start + length, n_slices))
-            chunk = fields(couplings, visible, part)
+            chunk = fields(couplings, slices, part)
             drawn = _draw(couplings, chunk, samples, first=start, key=key)
-            _add_complete(complete, chunk, drawn)
-            _add_missing(missing, chunk, drawn)
+            _add_complete(complete, chunk, drawn, sizes)
+            if nh:
+                _add_missing(missing, chunk, drawn, sizes)
     return complete / n_slices, missing / n_slices
 
 
 def _draw(couplings: Couplings, chunk: Chunk, samples: int, *, first: int, key: np.uint64) -> _Samples:
     nv, nh = couplings.K.shape
     n = len(chunk.g)
+    if nh == 0:
+        return _Samples(np.empty((1, n, 0)), np.tanh(chunk.theta)[None])
     chains = first_chains(n, nh, key, first=first)
     out = empty_estimate(n, nv, nh, keep_pairs=False)
     sigma = np.empty((samples, n, nh))
@@ -106,46 +131,47 @@ def _draw(couplings: Couplings, chunk: Chunk, samples: int, *, first: int, key: 
     return _Samples(sigma, np.tanh(chunk.theta + sigma @ couplings.K.T))
 
 
-def _add_complete(total: Array, chunk: Chunk, drawn: _Samples) -> None:
+def _add_complete(total: Array, chunk: Chunk, drawn: _Samples, sizes: _Sizes) -> None:
     """⟨B⟩, summed over slices: one square per row of (J, K), and one per row of L."""
     sigma, m = drawn
-    samples, _, nh = sigma.shape
-    nv = m.shape[2]
-    J, K, L = _places(nv, nh)
+    samples = len(sigma)
+    nv, _, nh = sizes
+    J, K, L = _places(sizes)
+    now, before = chunk.known_now, chunk.known_before
     freedom = 1.0 - m**2
     alone = freedom.mean(axis=0)
     with_one = np.matmul(freedom.transpose(1, 2, 0), sigma.transpose(1, 0, 2)) / samples
-    flat = sigma.reshape(-1, nh)
+    flat = sigma.reshape(samples * sigma.shape[1], nh)
     for i in range(nv):
         here, there = J[i], K[i]
-        total[here, here] += chunk.now.T @ (alone[:, i, None] * chunk.now)
-        mixed = chunk.now.T @ with_one[:, i]
+        total[here, here] += now.T @ (alone[:, i, None] * now)
+        mixed = now.T @ with_one[:, i]
         total[here, there] += mixed
         total[there, here] += mixed.T
         total[there, there] += flat.T @ (freedom[:, :, i].reshape(-1, 1) * flat) / samples
     expected = np.tanh(chunk.b)
     for a in range(nh):
-        total[L[a], L[a]] += chunk.before.T @ ((1.0 - expected[:, a, None] ** 2) * chunk.before)
+        total[L[a], L[a]] += before.T @ ((1.0 - expected[:, a, None] ** 2) * before)
 
 
-def _add_missing(total: Array, chunk: Chunk, drawn: _Samples) -> None:
+def _add_missing(total: Array, chunk: Chunk, drawn: _Samples, sizes: _Sizes) -> None:
     """The covariance of the score given the visible spins, summed over slices."""
     sigma, m = drawn
-    samples, n, nh = sigma.shape
-    nv = m.shape[2]
-    J, K, L = _places(nv, nh)
-    allK = slice(nv * nv, nv * nv + nv * nh)
+    samples, n, _ = sigma.shape
+    nv, known, nh = sizes
+    J, K, L = _places(sizes)
+    allK = slice(nv * known, nv * (known + nh))
     # What varies of the score of J_ij, K_ia and L_aj: -tanh f_i, (s_i⁺ - tanh f_i) σ_a and σ_a.
     r = _varying(-m)
     rs = _varying(((chunk.after - m)[:, :, :, None] * sigma[:, :, None, :]).reshape(samples, n, nv * nh))
     s = _varying(sigma)
     r_r, r_rs, r_s, rs_s, s_s = (_covariance(x, y) for x, y in ((r, r), (r, rs), (r, s), (rs, s), (s, s)))
-    now, before = chunk.now, chunk.before
+    now, before = chunk.known_now, chunk.known_before
     for i in range(nv):
         to_J = now.T @ (r_r[:, i, i:, None] * now[:, None, :]).reshape(n, -1)
         to_K = now.T @ r_rs[:, i]
         to_L = now.T @ (r_s[:, i, :, None] * before[:, None, :]).reshape(n, -1)
-        _add_both(total, J[i], slice(J[i].start, nv * nv), to_J)
+        _add_both(total, J[i], slice(J[i].start, nv * known), to_J)
         _add_both(total, J[i], allK, to_K)
         _add_both(total, J[i], slice(L[0].start, L[-1].stop), to_L)
         for a in range(nh):
@@ -159,13 +185,14 @@ def _add_missing(total: Array, chunk: Chunk, drawn: _Samples) -> None:
         _add_both(total, L[a], slice(L[a].start, L[-1].stop), to_L)
 
 
-def _places(nv: int, nh: int) -> tuple[list[slice], list[slice], list[slice]]:
-    """Where the rows of J, K and L lie in the vector of all couplings."""
-    first_K, first_L = nv * nv, nv * nv + nv * nh
+def _places(sizes: _Sizes) -> tuple[list[slice], list[slice], list[slice]]:
+    """Where the rows of J, K and L, each with its fields, lie in the vector of all couplings."""
+    nv, known, nh = sizes
+    first_K, first_L = nv * known, nv * (known + nh)
     return (
-        [slice(i * nv, (i + 1) * nv) for i in range(nv)],
+        [slice(i * known, (i + 1) * known) for i in range(nv)],
         [slice(first_K + i * nh, first_K + (i + 1) * nh) for i in range(nv)],
-        [slice(first_L + a * nv, first_L + (a + 1) * nv) for a in range(nh)],
+        [slice(first_L + a * known, first_L + (a + 1) * known) for a in range(nh)],
     )
 
 
@@ -188,10 +215,10 @@ def _add_both(total: Array, rows: slice, columns: slice, part: Array) -> None:
     total[begin : columns.stop, rows] += part[:, begin - columns.start :].T
 
 
-def _inverse_diagonal(complete: Array, missing: Array, nv: int, nh: int) -> Array:
+def _inverse_diagonal(complete: Array, missing: Array, sizes: _Sizes) -> Array:
     """The diagonal of (complete - missing)⁻¹; infinite for couplings that are not determined."""
     complete[np.diag_indices_from(complete)] += RIDGE
-    whole = _diagonal_by_rows(complete, nv, nh)
+    whole = _diagonal_by_rows(complete, sizes)
     observed = _diagonal_by_factor(complete - missing)
     if observed is not None and np.all(LEAST_SHARE * observed < whole):
         return observed
@@ -205,9 +232,9 @@ def _inverse_diagonal(complete: Array, missing: Array, nv: int, nh: int) -> Arra
     return found
 
 
-def _diagonal_by_rows(complete: Array, nv: int, nh: int) -> Array:
+def _diagonal_by_rows(complete: Array, sizes: _Sizes) -> Array:
     """The diagonal of the inverse of a matrix that couples no two rows of (J, K) or of L."""
-    J, K, L = _places(nv, nh)
+    J, K, L = _places(sizes)
     diagonal = np.empty(len(complete))
     for rows in [*(np.r_[j, k] for j, k in zip(J, K, strict=True)), *(np.r_[row] for row in L)]:
         diagonal[rows] = np.diag(np.linalg.inv(complete[np.ix_(rows, rows)]))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from kising.arguments import FIT
+from kising.arguments import FIT, check_values
 from kising.arrays import holds_arrays
 from kising.errors import InputError
 from kising.learning.scores import nominal_scales, scales_of
@@ -56,8 +56,7 @@ def fit(
     false; it does not raise.
     """
     hidden = index(hidden)
-    if hidden < 1:
-        raise InputError(f"hidden={hidden}: must be at least 1")
+    check_values("model", hidden=hidden)
     spins = as_spins(visible)
     shape = (spins.shape[1], hidden)
     given, options = _start_apart(options)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.blocks import BLOCKS, TABLE, shapes
+from kising.blocks import BLOCKS, TABLE, Block
 from kising.estimators.gradient import Gradient
 from kising.model import Array, BondScales, Couplings
 
@@ -41,26 +41,47 @@ def places(couplings: Couplings) -> list[slice]:
 
 
 class Rows(NamedTuple):
-    """One row for every spin: all couplings that act on it, block after block."""
+    """One row for every spin: all couplings that act on it, those from known inputs first."""
 
     visible: Array
-    """(J, K), for the visible spins: (Nv, Nv+Nh)"""
+    """(J, h, F, K), for the visible spins: (Nv, Nv+q+Nh), q the number of fields"""
     hidden: Array
-    """L, for the hidden spins: (Nh, Nv)"""
+    """(L, b, G), for the hidden spins: (Nh, Nv+q)"""
+
+
+def _row_blocks(spins: str) -> list[Block]:
+    """The blocks that act on visible or on hidden spins, in the order of their rows."""
+    return sorted(
+        (block for block in TABLE if block.rows == spins), key=lambda block: block.columns == "hidden"
+    )
 
 
 def rows_of(couplings: Couplings) -> Rows:
     """The couplings, row by row."""
-    blocks = list(zip(TABLE, couplings, strict=True))
-    return Rows(*(np.hstack([x for block, x in blocks if block.rows == spins]) for spins in Rows._fields))
+    joined = []
+    for spins in Rows._fields:
+        blocks = [getattr(couplings, block.name) for block in _row_blocks(spins)]
+        n = len(blocks[0])
+        joined.append(np.hstack([x.reshape(n, _width(x, n)) for x in blocks]))
+    return Rows(*joined)
 
 
-def from_rows(rows: Rows) -> Couplings:
-    """The inverse of `rows_of`."""
-    widths = {name: shape[1] for name, shape in shapes(len(rows.visible), len(rows.hidden)).items()}
+def _width(block: Array, n: int) -> int:
+    """Columns of a block in rows of n spins; a vector of biases has one, an empty one none."""
+    return int(block.shape[1]) if block.ndim == 2 else block.size // n if n else 0
+
+
+def from_rows(rows: Rows, like: Couplings) -> Couplings:
+    """The inverse of `rows_of`, in the shapes of the couplings given."""
     found: dict[str, Array] = {}
     for spins, joined in zip(Rows._fields, rows, strict=True):
-        names = [block.name for block in TABLE if block.rows == spins]
-        ends = np.cumsum([0, *(widths[name] for name in names)])
-        found |= {name: joined[:, a:b] for name, (a, b) in zip(names, pairwise(ends), strict=True)}
+        blocks = {block.name: getattr(like, block.name) for block in _row_blocks(spins)}
+        ends = np.cumsum([0, *(_width(x, len(joined)) for x in blocks.values())])
+        for (name, x), (a, b) in zip(blocks.items(), pairwise(ends), strict=True):
+            found[name] = joined[:, a:b].reshape(x.shape)
     return Couplings(**found)
+
+
+def present(couplings: Couplings) -> dict[str, bool]:
+    """For each block, whether it is learned: it is empty where it is not."""
+    return {name: bool(x.size) for name, x in couplings._asdict().items()}

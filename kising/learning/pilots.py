@@ -42,6 +42,6 @@ def pilot(session: Session) -> tuple[Couplings, float]:
     if state.outcome == "diverged":
         return couplings, -np.inf
     nats = checked_gradient(
-        couplings, session.problem.visible, session.scoring_estep, threads=session.threads
+        couplings, session.problem.slices, session.scoring_estep, threads=session.threads
     ).log_likelihood
     return couplings, nats if np.isfinite(nats) else -np.inf

@@ -1,6 +1,7 @@
 """How good a reconstruction is (docs/maths.md, "Scores"), and the matching of hidden units that makes scores fair.
 
-The likelihood does not change when hidden units are permuted, or when one is flipped (K_·a, L_a· → -K_·a, -L_a·).
+The likelihood does not change when hidden units are permuted, or when one is flipped (K_·a, L_a·, b_a and G_a·
+change sign).
 Couplings learned from a start that knows nothing of the truth are therefore scored after the permutation and the signs
 that bring them nearest to it.
 """
@@ -22,27 +23,34 @@ BlockShares = Sequence[float]
 
 
 def rmse(estimate: Couplings, truth: Couplings, scales: BondScales) -> dict[str, float]:
-    """RMSE_X = √(mean over all entries of (X_rec - X)²) / sd_X of every block X; infinite where the estimate is not
-    finite.
+    """RMSE_X = √(mean over all entries of (X_rec - X)²) / sd_X of every block X that was learned; infinite where the
+    estimate is not finite.
     """
     return {
         name: float(np.sqrt(np.mean((x - true) ** 2)) / sd) if np.isfinite(x).all() else float("inf")
         for name, x, true, sd in zip(BLOCKS, estimate, truth, scales, strict=True)
+        if x.size
     }
 
 
 def bond_shares(truth: Couplings) -> BlockShares:
-    """The share of couplings that are not zero; the connectivity of a network is only its average."""
-    return tuple(float(np.mean(x != 0)) for x in truth)
+    """The share of couplings that are not zero; the connectivity of a network is only its average. Fields count as
+    known not to be zero.
+    """
+    pairs = zip(TABLE, truth, strict=True)
+    return tuple(1.0 if block.is_field or not x.size else float(np.mean(x != 0)) for block, x in pairs)
 
 
 def pruned(couplings: Couplings, shares: BlockShares) -> Couplings:
     """The couplings with the weakest of each block set to zero, by the known share of bonds, and the others to the
     mean of those of their sign: for bonds that are known to be of one size.
     """
-    return Couplings(
-        *(_pruned(x.ravel(), share).reshape(x.shape) for x, share in zip(couplings, shares, strict=True))
-    )
+    pruned = {
+        block.name: _pruned(x.ravel(), share).reshape(x.shape)
+        for block, x, share in zip(TABLE, couplings, shares, strict=True)
+        if not block.is_field
+    }
+    return couplings._replace(**pruned)
 
 
 def _pruned(block: Array, share: float) -> Array:
@@ -63,6 +71,8 @@ def coverage(
     """
     found: dict[str, float | None] = {}
     for name, x, error, true, sd in zip(BLOCKS, estimate, errors, truth, scales, strict=True):
+        if not x.size:
+            continue
         known = np.isfinite(error)
         some = bool(known.any())
         inside = np.abs(x - true)[known] < HALF_WIDTH * error[known]
@@ -105,9 +115,9 @@ class Alignment(NamedTuple):
         """The couplings with hidden units in the truth's order and orientation."""
         matched = []
         for block, x in zip(TABLE, couplings, strict=True):
-            if block.rows == "hidden":
-                x = x[self.order] * self.signs[:, None]
-            if block.columns == "hidden":
+            if block.rows == "hidden" and x.size:
+                x = (x[self.order].T * self.signs).T
+            if block.columns == "hidden" and x.size:
                 x = x[:, self.order] * self.signs
             matched.append(x)
         return Couplings(*matched)

@@ -14,10 +14,12 @@ from functools import cached_property
 import numpy as np
 
 from kising.arrays import holds_arrays
+from kising.blocks import shapes
 from kising.errors import CheckpointError
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient
 from kising.estimators.sampling import Sampling
+from kising.estimators.slices import Slices
 from kising.learning.checkpoint import load
 from kising.learning.errors import standard_errors
 from kising.learning.layout import slopes
@@ -77,7 +79,7 @@ class Session:
     @classmethod
     def of(
         cls,
-        visible: Spins,
+        recording: Slices | Spins,
         hidden: int,
         learner: Learner,
         *,
@@ -90,7 +92,7 @@ class Session:
         """A session for a recording that was checked before; an InputError where the learner cannot treat it."""
         estep = EStep.of(learner, hidden)
         aligned = start is None and learner.start == "random"
-        problem = prepare(visible, hidden, scales, truth, aligned=aligned)
+        problem = prepare(recording, hidden, scales, truth, aligned=aligned, bias=learner.bias)
         patience = PATIENCE[learner.start] if start is None else 0
         step = choose(problem, learner, estep, patience=patience)
         return cls(step=step, seed=seed, given_start=start, threads=threads)
@@ -114,7 +116,7 @@ class Session:
     def start(self) -> Couplings:
         """The couplings that learning starts from."""
         if self.given_start is not None:
-            return self.given_start
+            return self.given_start.only(self.problem.learned_fields)
         return self.draw_start(self.seed) if self.learner.starts == 1 else likeliest_start(self)
 
     def draw_start(self, seed: Seed) -> Couplings:
@@ -124,7 +126,11 @@ class Session:
     def shortened(self, *, slices: int, iterations: int) -> Session:
         """The same for the beginning of the recording, and for fewer iterations."""
         problem = prepare(
-            self.problem.visible[: slices + 2], self.problem.hidden, self.problem.scales, self.problem.truth
+            self.problem.slices.first(slices),
+            self.problem.hidden,
+            self.problem.scales,
+            self.problem.truth,
+            bias=self.problem.bias,
         )
         fewer = min(iterations, self.learner.max_iterations)
         learner = self.learner.model_copy(update={"max_iterations": fewer})
@@ -146,8 +152,12 @@ class Session:
         return state if self.fits(state) else None
 
     def fits(self, state: EMState) -> bool:
-        """Whether a state is that of a network of this size."""
-        return state.couplings.K.shape == (self.problem.visible.shape[1], self.problem.hidden)
+        """Whether a state is that of a network of this size, with these fields."""
+        problem = self.problem
+        wanted = shapes(problem.n_visible, problem.hidden, problem.slices.n_inputs)
+        if not problem.bias:
+            wanted |= {"h": (0,), "b": (0,)}
+        return all(x.shape == wanted[name] for name, x in state.couplings._asdict().items())
 
     def states(self, state: EMState) -> Iterator[EMState]:
         """The states after each iteration that is left, until learning ends."""
@@ -186,14 +196,14 @@ class Session:
         """The result of learning that has ended; `errors` asks for standard errors."""
         couplings = self.step.learned(state)
         return Learned(
-            couplings=couplings,
+            couplings=couplings.filled,
             converged=converged_blocks(state, self.learner),
             rmse=self.problem.rmse(couplings),
             outcome=state.outcome,
             iterations=state.iteration,
             estimator=self.step.estep.estimator.name,
-            monte_carlo_error=self.step.monte_carlo_error(state),
-            standard_error=self._standard_error(state) if errors else None,
+            monte_carlo_error=_filled(self.step.monte_carlo_error(state)),
+            standard_error=_filled(self._standard_error(state)) if errors else None,
             state=state,
         )
 
@@ -201,9 +211,13 @@ class Session:
         if state.outcome == "diverged":
             return None
         seed = error_seed(self.seed)
-        errors = standard_errors(self.step.learned(state), self.problem.visible, seed=seed)
+        errors = standard_errors(self.step.learned(state), self.problem.slices, seed=seed)
         noise = self.step.monte_carlo_error(state)
         return errors if noise is None else Couplings(*map(np.hypot, errors, noise))
+
+
+def _filled(errors: Couplings | None) -> Couplings | None:
+    return None if errors is None else errors.filled
 
 
 def _is_finite(gradient: Gradient) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from kising.errors import InputError
 from kising.estimators.chunks import cut
+from kising.estimators.slices import Slices, as_slices
 from kising.learning.state import Problem
 from kising.model import Array, BondScales, Couplings, Spins
 from kising.seeds import Seed, random_stream
@@ -25,12 +26,12 @@ VISIBLE_TOLERANCE = 1e-6
 def draw_start(problem: Problem, start: str, seed: Seed) -> Couplings:
     """The couplings that learning starts from."""
     if start == "random":
-        return from_data(problem.visible, problem.hidden, problem.scales, seed)
+        return from_data(problem.slices, problem.hidden, problem.scales, seed, bias=problem.bias)
     if problem.truth is None:
         raise InputError(
             "start='signs' takes the signs of the true couplings: give truth=, or start='random'"
         )
-    return from_signs(problem.truth, problem.scales, seed)
+    return from_signs(problem.truth.only(problem.learned_fields), problem.scales, seed)
 
 
 def chain_seed(seed: Seed) -> Seed:
@@ -62,34 +63,47 @@ def from_signs(truth: Couplings, scales: BondScales, seed: Seed) -> Couplings:
     )
 
 
-def from_data(visible: Spins, hidden: int, scales: BondScales, seed: Seed) -> Couplings:
-    """J by maximum likelihood of the visible spins alone; K and L are N(0, (sd_X/2)²)."""
-    nv = visible.shape[1]
+def from_data(
+    recording: Slices | Spins, hidden: int, scales: BondScales, seed: Seed, *, bias: bool = False
+) -> Couplings:
+    """J, h and F by maximum likelihood of the visible spins alone; K and L are N(0, (sd_X/2)²), b and G zero."""
+    slices = as_slices(recording)
+    nv, p = slices.n_visible, slices.n_inputs
     rng = random_stream(seed)
     K = SPREAD * scales.K * rng.standard_normal((nv, hidden))
     L = SPREAD * scales.L * rng.standard_normal((hidden, nv))
-    return Couplings(fit_visible(visible), K, L)
+    known = fit_visible(slices, bias=bias)
+    return Couplings(
+        known[:, :nv],
+        K,
+        L,
+        h=known[:, nv : nv + bias].ravel(),
+        b=np.zeros(hidden * bias),
+        F=known[:, nv + bias :],
+        G=np.zeros((hidden, p)),
+    )
 
 
-def fit_visible(visible: Spins) -> Array:
-    """J that maximises Σ_t Σ_i [s_i⁺ θ_i - log 2cosh θ_i], θ = J s: by steps of G C⁻¹ / mean(1 - tanh² θ_i),
-    C = mean s sᵀ.
+def fit_visible(recording: Slices | Spins, *, bias: bool = False) -> Array:
+    """(J, h, F) that maximises Σ_t Σ_i [s_i⁺ θ_i - log 2cosh θ_i], θ = (J, h, F) x with x = (s, 1, u): by steps of
+    G C⁻¹ / mean(1 - tanh² θ_i), C = mean x xᵀ.
     """
-    nv = visible.shape[1]
-    n_slices = visible.shape[0] - 2
-    J = np.zeros((nv, nv))
+    slices = as_slices(recording)
+    n_slices = len(slices)
+    nv, size = slices.n_visible, slices.n_visible + bias + slices.n_inputs
+    J = np.zeros((nv, size))
     for _ in range(VISIBLE_ITERATIONS):
-        slope = np.zeros((nv, nv))
-        second = np.zeros((nv, nv))
+        slope = np.zeros((nv, size))
+        second = np.zeros((size, size))
         freedom = np.zeros(nv)
         for part in cut(n_slices):
-            spins = visible[part.start + 1 : part.stop + 2].astype(np.float64)
-            now, after = spins[:-1], spins[1:]
-            expected = np.tanh(now @ J.T)
-            slope += (after - expected).T @ now
-            second += now.T @ now
+            window = slices.window(part)
+            x = np.hstack([window.now, np.ones((len(window.now), int(bias))), window.inputs_now])
+            expected = np.tanh(x @ J.T)
+            slope += (window.after - expected).T @ x
+            second += x.T @ x
             freedom += np.sum(1.0 - expected**2, axis=0)
-        second[np.diag_indices(nv)] += 1e-3 * n_slices / max(n_slices, 1000)
+        second[np.diag_indices(size)] += 1e-3 * n_slices / max(n_slices, 1000)
         step = np.linalg.solve(second, slope.T).T / np.maximum(freedom / n_slices, 0.05)[:, None]
         J = J + step
         if np.sqrt(np.mean(step**2)) < VISIBLE_TOLERANCE:

@@ -13,6 +13,7 @@ from kising.arrays import holds_arrays
 from kising.blocks import BLOCKS
 from kising.estimators.chunks import cut
 from kising.estimators.gibbs.chains import Chains
+from kising.estimators.slices import Slices, as_slices
 from kising.learning.scores import matched, rmse
 from kising.learning.trace_columns import TRACE_COLUMNS
 from kising.model import Array, BondScales, Couplings, Spins
@@ -20,25 +21,32 @@ from kising.model import Array, BondScales, Couplings, Spins
 
 @holds_arrays
 class SpinProducts(NamedTuple):
-    """The part of the complete-data information that the visible spins alone determine."""
+    """The part of the complete-data information that the recording alone determines. The known inputs of a spin are
+    x = (s, 1, u): spins, a constant where there are biases, and inputs.
+    """
 
     now: Array
-    """mean over slices of s sᵀ, (Nv, Nv)"""
+    """mean over slices of x xᵀ, (Nv+q, Nv+q)"""
     before: Array
-    """mean over slices of s⁻ s⁻ᵀ, (Nv, Nv)"""
+    """mean over slices of x⁻ x⁻ᵀ, (Nv+q, Nv+q)"""
 
 
-def spin_products(visible: Spins) -> SpinProducts:
+def spin_products(recording: Slices | Spins, *, bias: bool = False) -> SpinProducts:
     """Both means, chunk by chunk."""
-    nv = visible.shape[1]
-    n_slices = visible.shape[0] - 2
-    now = np.zeros((nv, nv))
-    before = np.zeros((nv, nv))
-    for part in cut(n_slices):
-        spins = visible[part.start : part.stop + 1].astype(np.float64)
-        before += spins[:-1].T @ spins[:-1]
-        now += spins[1:].T @ spins[1:]
-    return SpinProducts(now / n_slices, before / n_slices)
+    slices = as_slices(recording)
+    size = slices.n_visible + bias + slices.n_inputs
+    now = np.zeros((size, size))
+    before = np.zeros((size, size))
+    for part in cut(len(slices)):
+        window = slices.window(part)
+        ones = np.ones((len(window.now), int(bias)))
+        x, earlier = (
+            np.hstack([window.now, ones, window.inputs_now]),
+            np.hstack([window.before, ones, window.inputs_before]),
+        )
+        before += earlier.T @ earlier
+        now += x.T @ x
+    return SpinProducts(now / len(slices), before / len(slices))
 
 
 @holds_arrays
@@ -46,7 +54,7 @@ def spin_products(visible: Spins) -> SpinProducts:
 class Problem:
     """A recording to learn from, and what the result is measured by."""
 
-    visible: Spins
+    slices: Slices
     hidden: int
     """number of hidden spins"""
     products: SpinProducts
@@ -55,11 +63,23 @@ class Problem:
     truth: Couplings | None
     aligned: bool
     """whether hidden units are matched to the truth before RMSE is taken"""
+    bias: bool
+    """whether biases are learned"""
+
+    @property
+    def n_visible(self) -> int:
+        """Number of visible spins."""
+        return self.slices.n_visible
 
     @property
     def n_slices(self) -> int:
-        """Slices of the recording, T - 2."""
-        return len(self.visible) - 2
+        """Number of slices of the recording."""
+        return len(self.slices)
+
+    @property
+    def learned_fields(self) -> list[str]:
+        """The blocks besides the bonds that are learned."""
+        return [*(("h", "b") if self.bias else ()), *(("F", "G") if self.slices.n_inputs else ())]
 
     def rmse(self, couplings: Couplings) -> dict[str, float] | None:
         """RMSE of every block against the truth; None without a truth."""
@@ -71,16 +91,24 @@ class Problem:
 
 
 def prepare(
-    visible: Spins, hidden: int, scales: BondScales, truth: Couplings | None = None, *, aligned: bool = False
+    recording: Slices | Spins,
+    hidden: int,
+    scales: BondScales,
+    truth: Couplings | None = None,
+    *,
+    aligned: bool = False,
+    bias: bool = False,
 ) -> Problem:
     """Prepare a recording for learning."""
+    slices = as_slices(recording)
     return Problem(
-        visible=visible,
+        slices=slices,
         hidden=hidden,
-        products=spin_products(visible),
+        products=spin_products(slices, bias=bias),
         scales=scales,
-        truth=truth,
+        truth=None if truth is None else truth.filled,
         aligned=aligned,
+        bias=bias,
     )
 
 

@@ -26,7 +26,7 @@ def trace_row(
         [
             iteration,
             *sizes,
-            *(errors[x] if errors else np.nan for x in BLOCKS),
+            *(errors.get(x, np.nan) if errors else np.nan for x in BLOCKS),
             gradient.converged,
             gradient.corrected,
             gradient.abs_m,

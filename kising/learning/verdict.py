@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kising.blocks import BLOCKS
+from kising.learning.layout import present
 from kising.learning.scores import nominal_scales
 from kising.learning.state import EMState, Problem
 from kising.model import BondScales, Couplings
@@ -38,10 +39,11 @@ class Verdict(NamedTuple):
 
 
 def relative_sizes(step: Couplings | None, scales: BondScales) -> tuple[float, ...]:
-    """√(mean ΔX²)/sd_X of every block; infinite where there is no step."""
+    """√(mean ΔX²)/sd_X of every block; infinite where there is no step, zero for a block that is not learned."""
     if step is None:
         return tuple(np.inf for _ in BLOCKS)
-    return tuple(float(np.sqrt(np.mean(dx**2)) / sd) for dx, sd in zip(step, scales, strict=True))
+    pairs = zip(step, scales, strict=True)
+    return tuple(float(np.sqrt(np.mean(dx**2)) / sd) if dx.size else 0.0 for dx, sd in pairs)
 
 
 def judge(
@@ -62,9 +64,12 @@ def has_diverged(couplings: Couplings, scales: BondScales) -> bool:
     return any(
         not np.sqrt(np.mean(x**2)) < LARGEST_GROWTH * max(sd, unit)
         for x, sd, unit in zip(couplings, scales, nominal, strict=True)
+        if x.size
     )
 
 
 def converged_blocks(state: EMState, learner: Learner) -> dict[str, bool]:
-    """For each block: whether it had converged when learning ended."""
-    return {name: held >= learner.hold for name, held in zip(BLOCKS, state.held, strict=True)}
+    """For each block that is learned: whether it had converged when learning ended."""
+    learned = present(state.couplings)
+    pairs = zip(BLOCKS, state.held, strict=True)
+    return {name: held >= learner.hold for name, held in pairs if learned[name]}

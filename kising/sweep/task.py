@@ -8,13 +8,13 @@ state: the row is the same, bit for bit.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kising.blocks import BLOCKS
+from kising.blocks import BONDS
 from kising.estimators.assessment import assess
 from kising.estimators.estep import EStep
 from kising.estimators.sampling import Sampling
@@ -59,6 +59,7 @@ def perform(run: Run, threads: int, timeout: float | None, saved: bytes | None) 
         strength=model.strength,
         connectivity=model.connectivity,
         bonds=model.bonds,
+        bias=model.bias,
         seed=run.network_seed,
     )
     recording = simulate(network, point.data.length, seed=run.data_seed)
@@ -127,9 +128,9 @@ def _learn(
     return {
         "estimator": result.estimator,
         "outcome": result.outcome,
-        **{f"converged_{x}": result.converged[x] for x in BLOCKS},
-        **{f"rmse_{x}": scores[x] for x in BLOCKS},
-        **(coverage(couplings, errors, truth, scales) if errors is not None else {}),
+        **{f"converged_{x}": done for x, done in result.converged.items()},
+        **{f"rmse_{x}": scores[x] for x in result.converged},
+        **(_coverage(couplings, errors, truth, scales, result.converged) if errors is not None else {}),
         **(_after_pruning(couplings, truth, scales) if point.score.pruned else {}),
         "baseline_rmse": baseline(point.model.connectivity),
         "iterations": result.iterations,
@@ -142,9 +143,16 @@ def _learn(
     }
 
 
+def _coverage(
+    couplings: Couplings, errors: Couplings, truth: Couplings, scales: BondScales, learned: Collection[str]
+) -> dict[str, object]:
+    found = coverage(couplings, errors, truth, scales)
+    return {name: value for name, value in found.items() if name.rpartition("_")[2] in learned}
+
+
 def _after_pruning(couplings: Couplings, truth: Couplings, scales: BondScales) -> dict[str, object]:
     errors = rmse(pruned(couplings, bond_shares(truth)), truth, scales)
-    return {f"rmse_pruned_{x}": errors[x] for x in BLOCKS}
+    return {f"rmse_pruned_{x}": errors[x] for x in BONDS if x in errors}
 
 
 def _infer(run: Run, truth: Couplings, recording: Recording, threads: int) -> dict[str, object]:
@@ -169,5 +177,9 @@ def _scales(point: Point) -> BondScales:
     """The ensemble's bond scales; those of strength 1 where the strength is 0 and there is no scale."""
     model = point.model
     return bond_scales(
-        model.visible, model.hidden, strength=model.strength or 1.0, connectivity=model.connectivity
+        model.visible,
+        model.hidden,
+        strength=model.strength or 1.0,
+        connectivity=model.connectivity,
+        bias=model.bias,
     )

@@ -123,7 +123,7 @@ def test_symmetries_of_the_likelihood(estimator: str, correlations: str, seed: i
     how = {"estimator": estimator, "correlations": correlations, "tolerance": 1e-24, "max_iterations": 1000}
     rng = np.random.default_rng(seed)
     order, signs = rng.permutation(3), rng.choice([-1, 1], 3)
-    J, K, L = couplings
+    J, K, L, *_ = couplings
     base = infer(couplings, recording, **how)
     moved = infer(Couplings(J, K[:, order] * signs, L[order] * signs[:, None]), recording, **how)
     settled = base.converged & moved.converged

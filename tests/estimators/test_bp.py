@@ -47,7 +47,7 @@ def test_messages_satisfy_their_equations(seed: int, visible: int, hidden: int) 
     values.
     """
     couplings, recording = small_network(seed, visible=visible, hidden=hidden)
-    J, K, L = couplings
+    J, K, L, *_ = couplings
     t = np.tanh(K)
     moments = infer_bp(couplings, recording, correlations="pair", **SETTLED)
     for k in np.flatnonzero(moments.converged):
@@ -87,7 +87,7 @@ def test_closed_equals_converged_iterated(seed: int, strength: float) -> None:
 def test_closed_is_the_response_of_m_to_a_hidden_field() -> None:
     """χ_ib = ∂m_i/∂b_b: shift one hidden spin's field, through L and a visible spin that is always up."""
     rng = np.random.default_rng(3)
-    J, K, L = draw_couplings(6, 3, seed=11)
+    J, K, L, *_ = draw_couplings(6, 3, seed=11)
     recording = np.where(rng.random((5, 6)) < 0.5, -1, 1)
     recording[:, 0] = 1
     moments = infer_bp(Couplings(J, K, L), recording, correlations="closed", **SETTLED)

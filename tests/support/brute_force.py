@@ -17,13 +17,17 @@ class Averages(NamedTuple):
     log_likelihood: np.ndarray
 
 
-def enumerate_slices(couplings: Couplings, visible: np.ndarray) -> Averages:
+def enumerate_slices(
+    couplings: Couplings, visible: np.ndarray, covariates: np.ndarray | None = None
+) -> Averages:
     """Averages of every slice by direct summation over all hidden states."""
-    J, K, L = couplings
+    J, K, L, h, b0, F, G = couplings
+    u = np.zeros((len(visible), 0)) if covariates is None else covariates
     states = np.array(list(itertools.product([-1.0, 1.0], repeat=K.shape[1])))
     rows = []
-    for before, now, after in zip(visible[:-2], visible[1:-1], visible[2:], strict=True):
-        theta, b = J @ now, L @ before
+    for t in range(1, len(visible) - 1):
+        before, now, after = visible[t - 1], visible[t], visible[t + 1]
+        theta, b = J @ now + h + F @ u[t], L @ before + b0 + G @ u[t - 1]
         f = theta + states @ K.T
         log_joint = f @ after - np.logaddexp(f, -f).sum(axis=1) + states @ b - np.logaddexp(b, -b).sum()
         top = log_joint.max()
@@ -59,8 +63,9 @@ def one_input_each(couplings: Couplings, seed: int) -> Couplings:
 
 
 def assert_is_gradient(slopes, couplings: Couplings, recording: np.ndarray, how: dict) -> None:
+    """Of every block, against central differences of the mean log-likelihood."""
     step = 1e-5
-    for name in "JKL":
+    for name in couplings._fields:
         block = getattr(couplings, name)
         numerical = np.empty_like(block)
         for index in np.ndindex(block.shape):
@@ -72,4 +77,4 @@ def assert_is_gradient(slopes, couplings: Couplings, recording: np.ndarray, how:
                     infer(couplings._replace(**{name: moved}), recording, **how).log_likelihood.mean()
                 )
             numerical[index] = (values[0] - values[1]) / (2 * step)
-        np.testing.assert_allclose(getattr(slopes, name), numerical, atol=1e-6)
+        np.testing.assert_allclose(getattr(slopes, name), numerical, atol=1e-7)

@@ -59,6 +59,7 @@ E_STEPS: Mapping[str, Mapping[str, Any]] = {
 }
 
 FIT: Mapping[str, Any] = {
+    "bias": False,
     "estimator": "exact",
     "correlations": "corrected",
     "start": "signs",
@@ -119,7 +120,17 @@ FITS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 LEARNER = {
     **{
         key: FIT[key]
-        for key in ("start", "step", "rate", "momentum", "tolerance", "hold", "max_iterations", "noise")
+        for key in (
+            "bias",
+            "start",
+            "step",
+            "rate",
+            "momentum",
+            "tolerance",
+            "hold",
+            "max_iterations",
+            "noise",
+        )
     },
     **{"prior": 3.0, "l1": 0.0, "decimate": "none", "starts": 1, "correlations": "corrected"},
     "estep": {"tolerance": 1e-9, "damping": "adaptive", "max_iterations": 200, "precision": "float64"},

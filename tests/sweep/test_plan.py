@@ -21,7 +21,7 @@ BASE = {"name": "a", "seed": 1, "model": {"visible": 20, "hidden": 4}, "data": {
 
 
 #: A learner for which all keys that tests vary have an effect.
-LEARNER = {"estimator": "bp", "start": "signs"}
+LEARNER = {"estimator": "bp", "start": "signs", "bias": False}
 
 
 def plan_of(*overrides, learner=None, **more):
@@ -97,7 +97,7 @@ def test_a_point_holds_checked_sections():
         Score,
     )
     assert point.model == Model(visible=20, hidden=4)
-    assert point.learner == Learner(estimator="tap", start="signs")
+    assert point.learner == Learner(estimator="tap", start="signs", bias=False)
 
 
 def test_runs_travel():
@@ -120,6 +120,7 @@ def test_values_are_flat_with_one_type_a_column():
 LEARNING = {
     f"learner.{key}"
     for key in (
+        "bias",
         "start",
         "step",
         "rate",
@@ -172,6 +173,7 @@ def test_unused_values_are_null_and_their_sections_hold_defaults(overrides, unus
         "learner.noise": 0.3,
         "learner.starts": 3,
         "learner.prior": 5.0,
+        "learner.bias": "true",
     }
     if "learner.estimator=gibbs" not in overrides:
         others["learner.l1"] = 0.5

@@ -42,7 +42,7 @@ from kising.estimators.bp.response import (
     new_response,
     susceptibility,
 )
-from kising.estimators.chunks import Chunk, Estimate, empty_estimate
+from kising.estimators.chunks import Chunk, Estimate, empty_estimate, largest_fields
 from kising.estimators.estep import EStep
 from kising.estimators.totals import sum_lanes
 from kising.kernels.jit import kernel
@@ -66,7 +66,7 @@ def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep,
 
 def _estimate(couplings: Couplings, chunk: Chunk, out: Estimate, estep: EStep, precision: str) -> None:
     rule, correct = corr.CODES[estep.options.correlations]
-    largest = _largest_exponent(couplings)
+    largest = _largest_exponent(couplings, chunk)
     K = couplings.K
     nv, nh = K.shape
     strong = np.abs(K).max() > STRONGEST_LANE_COUPLING or largest > LARGEST_EXPONENT["float64"]
@@ -83,7 +83,7 @@ def _estimate(couplings: Couplings, chunk: Chunk, out: Estimate, estep: EStep, p
     )  # fmt: skip
     failed = np.flatnonzero(~np.isfinite(out.log_z))
     if len(failed):
-        again = Chunk(*(x[failed] for x in chunk))
+        again = chunk.take(failed)
         patch = empty_estimate(len(failed), nv, nh, keep_pairs=len(out.pair) == len(out.m))
         if precision == "float32":
             _estimate(couplings, again, patch, estep, "float64")
@@ -92,11 +92,12 @@ def _estimate(couplings: Couplings, chunk: Chunk, out: Estimate, estep: EStep, p
         out.put(failed, patch)
 
 
-def _largest_exponent(couplings: Couplings) -> float:
+def _largest_exponent(couplings: Couplings, chunk: Chunk) -> float:
     """A bound on the logarithm of every product in `lanes`, whatever the spins are."""
-    J, K, L = (np.abs(x) for x in couplings)
-    visible = np.sum(J, axis=1) + 4.0 * np.sum(K, axis=1)
-    hidden = np.sum(L, axis=1) + 3.0 * np.sum(K, axis=0)
+    K = np.abs(couplings.K)
+    theta, b = largest_fields(couplings, chunk)
+    visible = theta + 4.0 * np.sum(K, axis=1)
+    hidden = b + 3.0 * np.sum(K, axis=0)
     return float(max(visible.max(), hidden.max())) + 1.0
 
 

@@ -11,7 +11,7 @@ leave floating point there, through the kernel of this file, one at a time.
 
 import numpy as np
 
-from kising.estimators.chunks import Chunk, Estimate, empty_estimate
+from kising.estimators.chunks import Chunk, Estimate, empty_estimate, largest_fields
 from kising.estimators.estep import EStep
 from kising.estimators.exact.lanes import TOGETHER, enumerate_lanes
 from kising.kernels.jit import kernel
@@ -30,27 +30,28 @@ def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep,
     """Fill `out` with the exact averages of the chunk's slices."""
     out.converged[:] = True
     out.iterations[:] = 1
-    if not _tame(couplings):
+    if not _tame(couplings, chunk):
         _one_at_a_time(couplings, chunk, out)
         return
     enumerate_lanes(couplings.K, chunk, out)
     failed = np.flatnonzero(~np.isfinite(out.log_z))
     if len(failed):
         patch = empty_estimate(len(failed), *couplings.K.shape, keep_pairs=len(out.pair) == len(out.m))
-        _one_at_a_time(couplings, Chunk(*(x[failed] for x in chunk)), patch)
+        _one_at_a_time(couplings, chunk.take(failed), patch)
         patch.converged[:] = True
         patch.iterations[:] = 1
         out.put(failed, patch)
 
 
-def _tame(couplings: Couplings) -> bool:
+def _tame(couplings: Couplings, chunk: Chunk) -> bool:
     """Whether no factor of a state's weight can leave floating point in `gray`, whatever the spins are."""
-    J, K, L = (np.abs(x) for x in couplings)
+    K = np.abs(couplings.K)
     if K.shape[1] < TOGETHER:
         return False
     # Four states share a division by the product of 1 + e^{2f} of each.
-    field = np.max(np.sum(J, axis=1) + np.sum(K, axis=1))
-    hidden = np.sum(L) + 2.0 * np.sum(K)
+    theta, b = largest_fields(couplings, chunk)
+    field = np.max(theta + np.sum(K, axis=1))
+    hidden = np.sum(b) + 2.0 * np.sum(K)
     return bool(max(8.0 * field, hidden, 2.0 * np.sum(K)) < SAFE_EXPONENT)
 
 

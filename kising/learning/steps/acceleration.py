@@ -54,6 +54,9 @@ def within_reach(couplings: Couplings, move: Couplings, scales: BondScales) -> C
     """The couplings after the move, which is shortened where a block would go beyond its reach."""
     blocks = []
     for x, dx, sd in zip(couplings, move, scales, strict=True):
+        if not x.size:
+            blocks.append(x)
+            continue
         size = np.sqrt(np.mean(dx**2))
         reach = max(np.sqrt(np.mean(x**2)), sd)
         blocks.append(x + dx * min(1.0, reach / size) if size > 0 else x + dx)

@@ -37,7 +37,7 @@ class Step(ABC):
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
         """Make the E-step: its gradient, and the state with all that goes along with it."""
-        found = checked_gradient(state.couplings, self.problem.visible, self.estep, threads=threads)
+        found = checked_gradient(state.couplings, self.problem.slices, self.estep, threads=threads)
         return state, with_prior(found, state.couplings, self.problem, self.learner)
 
     @abstractmethod

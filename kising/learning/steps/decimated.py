@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kising.blocks import BLOCKS
+from kising.blocks import TABLE
 from kising.errors import InputError
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient
@@ -46,7 +46,7 @@ class DecimatedStep(SparseStep):
         if self.learner.decimate == "known":
             assert self.problem.truth is not None
             return bond_shares(self.problem.truth)
-        return tuple(float(self.learner.decimate) for _ in BLOCKS)
+        return tuple(1.0 if block.is_field else float(self.learner.decimate) for block in TABLE)
 
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
         """To the minimum over what is kept at this iteration."""

@@ -30,6 +30,7 @@ from kising.estimators.gibbs.chains import Chains
 from kising.estimators.gradient import Gradient
 from kising.estimators.moments import marginals
 from kising.estimators.parallel import one_blas_thread
+from kising.estimators.slices import Slices
 from kising.learning.layout import Rows, from_rows, rows_of, slopes
 from kising.learning.state import Anchor, EMState, History, Mixture, Problem
 from kising.learning.steps.scaled import RIDGE, ScaledStep
@@ -64,10 +65,10 @@ class MetricCache:
     anchor: Anchor | None = None
     metric: Metric | None = None
 
-    def of(self, anchor: Anchor, visible: Spins) -> Metric:
+    def of(self, anchor: Anchor, recording: Slices | Spins) -> Metric:
         """The metric of an anchor; made anew only where the anchor is another."""
         if self.metric is None or self.anchor is not anchor:
-            self.anchor, self.metric = anchor, metric_of(anchor, visible)
+            self.anchor, self.metric = anchor, metric_of(anchor, recording)
         return self.metric
 
 
@@ -85,13 +86,13 @@ class MetricStep(ScaledStep):
         throw couplings far out.
         """
         exact = estep.estimator.unbiased and not estep.estimator.samples
-        return exact and fits(problem.visible.shape[1], problem.hidden)
+        return exact and fits(problem.n_visible, problem.hidden)
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
         """The E-step; at some iterations, the metric is taken anew."""
         state, gradient = super().observe(state, threads=threads)
         if is_due(state.iteration, noisy=False):
-            mu = marginals(state.couplings, self.problem.visible[: SLICES + 2], self.estep)
+            mu = marginals(state.couplings, self.problem.slices.first(SLICES), self.estep)
             state = replace(state, anchor=of_marginals(state.couplings, mu, state.iteration))
         return state, gradient
 
@@ -99,7 +100,7 @@ class MetricStep(ScaledStep):
         """The gradient over the information of every row, once that is known."""
         if state.anchor is None:
             return super().direction(state, gradient)
-        metric = self.cache.of(state.anchor, self.problem.visible)
+        metric = self.cache.of(state.anchor, self.problem.slices)
         return bounded(metric_step(metric, gradient), self.problem.scales)
 
     def comparable_history(self, state: EMState, direction: Couplings) -> History:
@@ -132,13 +133,13 @@ def fits(visible: int, hidden: int) -> bool:
     return visible * (visible + hidden) ** 2 + hidden * visible**2 <= LARGEST_METRIC
 
 
-def metric_of(anchor: Anchor, visible: Spins) -> Metric:
+def metric_of(anchor: Anchor, recording: Slices | Spins) -> Metric:
     """The metric: a function of the anchor and the recording alone."""
     sigma = anchor.chains.astype(np.float64)
     with one_blas_thread():
-        chunk = fields(anchor.couplings, visible, slice(0, len(sigma)))
+        chunk = fields(anchor.couplings, recording, slice(0, len(sigma)))
         m = np.tanh(chunk.theta + sigma @ anchor.couplings.K.T)
-        inputs = Rows(np.hstack([chunk.now, sigma]), chunk.before)
+        inputs = Rows(np.hstack([chunk.known_now, sigma]), chunk.known_before)
         freedom = Rows(1.0 - m**2, 1.0 - np.tanh(chunk.b) ** 2)
         found = [_inverses(x, weights, anchor) for x, weights in zip(inputs, freedom, strict=True)]
     matrices, weights = zip(*found, strict=True)
@@ -162,10 +163,13 @@ def _inverses(x: Array, freedom: Array, anchor: Anchor) -> tuple[Array, Array]:
 
 def metric_step(metric: Metric, gradient: Gradient) -> Couplings:
     """The gradient, divided by the information row by row."""
-    return from_rows(Rows(*map(_divided, rows_of(slopes(gradient)), *metric)))
+    slope = slopes(gradient)
+    return from_rows(Rows(*map(_divided, rows_of(slope), *metric)), slope)
 
 
 def _divided(rows: Array, inverses: Array, weights: Array) -> Array:
+    if not rows.size:
+        return rows
     solved: Array = np.einsum("kij,kj->ki", np.broadcast_to(inverses, (len(rows), *inverses.shape[1:])), rows)
     return solved / weights[:, None]
 
@@ -175,7 +179,7 @@ def bounded(step: Couplings, scales: BondScales) -> Couplings:
     return Couplings(*(np.clip(dx, -sd, sd) for dx, sd in zip(step, scales, strict=True)))
 
 
-def complete_errors(metric: Metric, n_slices: int) -> Couplings:
+def complete_errors(metric: Metric, n_slices: int, like: Couplings) -> Couplings:
     """The standard errors that couplings would have if the hidden spins were seen, as far as the metric knows: a tenth
     too small for the usual coupling.
     """
@@ -184,4 +188,6 @@ def complete_errors(metric: Metric, n_slices: int) -> Couplings:
         errors: Array = np.sqrt(np.diagonal(inverses, axis1=1, axis2=2) / (weights[:, None] * n_slices))
         return errors
 
-    return from_rows(Rows(*map(of_rows, *metric)))
+    errors = Rows(*map(of_rows, *metric))
+    full = (np.broadcast_to(x, (n, x.shape[1])) for x, n in zip(errors, like.K.shape, strict=True))
+    return from_rows(Rows(*full), like)

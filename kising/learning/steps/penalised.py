@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from kising.blocks import TABLE
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient
 from kising.kernels.jit import kernel
-from kising.learning.layout import UNIT, Rows, flatten, from_rows
+from kising.learning.layout import UNIT, Rows, flatten, from_rows, slopes
 from kising.learning.state import EMState, Problem, SpinProducts
 from kising.learning.steps.plain import PlainStep
 from kising.learning.steps.scaled import complete_information, freedom_of, ridged
@@ -69,7 +70,10 @@ def penalties(gradient: Gradient, products: SpinProducts, n_slices: int, l1: flo
         result: Array = l1 * np.sqrt(information / n_slices)
         return result
 
-    return from_rows(Rows(*map(of_rows, complete_information(gradient, products), freedom_of(gradient))))
+    rows = Rows(*map(of_rows, complete_information(gradient, products), freedom_of(gradient)))
+    found = from_rows(rows, slopes(gradient))
+    # Fields are no bonds: they are not driven to zero.
+    return found._replace(**{x.name: 0.0 * getattr(found, x.name) for x in TABLE if x.is_field})
 
 
 def penalised_step(

@@ -69,7 +69,7 @@ class SampledStep(Step):
         sampler = _sampler(state)
         found, chains = sampled_gradient(
             state.couplings,
-            self.problem.visible,
+            self.problem.slices,
             sampler.chains,
             key=sampler.key,
             iteration=state.iteration,
@@ -121,14 +121,14 @@ class SampledStep(Step):
         if errors is None:
             return [np.nan for _ in BLOCKS]
         pairs = zip(errors, self._statistical_errors(state), strict=True)
-        return [float(np.sqrt(np.mean((x / error) ** 2))) for x, error in pairs]
+        return [float(np.sqrt(np.mean((x / error) ** 2))) if x.size else 0.0 for x, error in pairs]
 
     def _metric(self, state: EMState) -> Metric:
         assert state.anchor is not None
-        return self.cache.of(state.anchor, self.problem.visible)
+        return self.cache.of(state.anchor, self.problem.slices)
 
     def _statistical_errors(self, state: EMState) -> Couplings:
-        return complete_errors(self._metric(state), self.problem.n_slices)
+        return complete_errors(self._metric(state), self.problem.n_slices, state.couplings)
 
 
 def _sampler(state: EMState) -> Sampler:
@@ -186,7 +186,8 @@ def _near(sampler: Sampler, blocks: list[slice], statistical: Array) -> tuple[bo
     means = _whole_batches(sampler)
     square, variance = _halves(means[len(means) // 2 :])
     distance = (square - variance) / statistical**2
-    return tuple(bool(np.mean(distance[part]) < NEAR**2) for part in blocks)
+    # A block that is not learned is empty, and leads nowhere.
+    return tuple(part.start == part.stop or bool(np.mean(distance[part]) < NEAR**2) for part in blocks)
 
 
 def _whole_batches(sampler: Sampler) -> Array:

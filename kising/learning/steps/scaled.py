@@ -57,11 +57,12 @@ class ScaledStep(Step):
 def scaled_step(gradient: Gradient, products: SpinProducts) -> Couplings:
     """G C⁻¹ / freedom, row by row."""
     inputs, freedom = complete_information(gradient, products), freedom_of(gradient)
-    return from_rows(Rows(*map(_solve_rows, rows_of(slopes(gradient)), inputs, freedom)))
+    slope = slopes(gradient)
+    return from_rows(Rows(*map(_solve_rows, rows_of(slope), inputs, freedom)), slope)
 
 
 def complete_information(gradient: Gradient, products: SpinProducts) -> Rows:
-    """C of the rows of (J, K), mean of x xᵀ with x = (s, σ), and of the rows of L, mean of s⁻ s⁻ᵀ."""
+    """C of the rows of visible spins, mean of x xᵀ with x = (s, 1, u, σ), and of hidden ones, with x = (s⁻, 1, u⁻)."""
     C = np.block(
         [[products.now, gradient.visible_hidden], [gradient.visible_hidden.T, gradient.hidden_hidden]]
     )
@@ -80,5 +81,7 @@ def ridged(C: Array) -> Array:
 
 
 def _solve_rows(rows: Array, C: Array, freedom: Array) -> Array:
+    if not rows.size:
+        return rows
     solved: Array = cho_solve(cho_factor(ridged(C)), rows.T).T
     return solved / freedom[:, None]

@@ -49,5 +49,6 @@ def step_by_rows(
                 freedom_of(gradient),
                 rows_of(by),
             )
-        )
+        ),
+        couplings,
     )

@@ -124,7 +124,7 @@ def test_a_mapping_multiplies_and_an_item_varies_together():
 def test_every_key_of_a_point_can_be_an_axis():
     for key, leaf in LEAVES.items():
         kind = leaf.kind
-        word = getattr(kind, "words", ("",))[0] or (True if key.startswith("score.") else 0.5)
+        word = getattr(kind, "words", ("",))[0] or (True if type(kind).__name__ == "Flag" else 0.5)
         word = 5 if type(kind).__name__ == "Whole" else word
         assert values(key, [word]) == [word]
 

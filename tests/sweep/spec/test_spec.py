@@ -90,11 +90,13 @@ def test_what_a_file_says_is_what_the_spec_holds():
         "bonds": "binary",
         "strength": 0.0,
         "connectivity": 0.5,
+        "bias": 0.25,
     }
     assert spec.data.length == 3
     assert spec.learner.model_dump() == {
         "estimator": "mean-field",
         "correlations": "iterated-corrected",
+        "bias": False,
         "start": "random",
         "starts": 1,
         "step": "gradient",
@@ -123,6 +125,7 @@ def test_defaults():
     assert spec.learner.model_dump() == {
         "estimator": "auto",
         "correlations": "corrected",
+        "bias": True,
         "start": "random",
         "starts": 1,
         "step": "scaled",
@@ -405,7 +408,7 @@ def test_mistaken_overrides_are_all_named():
         "{linspace: [first, last, number]}, {logspace: [first, last, number]}, {range: [start, stop, step]}; "
         "did you mean [5]?",
         "--set: model: 3 is not a mapping; "
-        "allowed: a mapping with keys visible, hidden, bonds, strength, connectivity",
+        "allowed: a mapping with keys visible, hidden, bonds, strength, connectivity, bias",
         "--set: data.lenght: unknown key; allowed: length; did you mean 'length'?",
         "--set: learner.step: 'graident' is not a step; allowed: scaled, gradient; did you mean 'gradient'?",
     ]
@@ -419,10 +422,10 @@ def test_what_a_section_lacks_is_missing_where_the_section_stands_not_where_a_ke
         read_spec(path, preset="p", overrides=["model.visible=5", "learner.estep.damping=0.5"])
     assert str(caught.value).splitlines() == [
         f"{path}:1: data.length: {lacking} 3, here or as an axis",
-        f"{path}:3: model.hidden: {lacking} 1, here or as an axis",
+        f"{path}:3: model.hidden: {lacking} 0, here or as an axis",
     ]
     assert messages({"name": "a", "seed": 1, "data": {"length": 5}}, overrides=["model.visible=5"]) == [
-        f"model.hidden: {lacking} 1, here or as an axis"
+        f"model.hidden: {lacking} 0, here or as an axis"
     ]
 
 

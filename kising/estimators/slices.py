@@ -1,0 +1,87 @@
+"""A recording as slices (s⁻, s, s⁺) = (s(t-1), s(t), s(t+1)): what estimators and learners go through.
+
+A recording may have several segments (trials, or stretches between gaps). No slice crosses the border of a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kising.model import Array, Spins
+
+
+class Window(NamedTuple):
+    """Some slices, as arrays of floats."""
+
+    before: Array
+    """s⁻, (B, Nv)"""
+    now: Array
+    """s, (B, Nv)"""
+    after: Array
+    """s⁺, (B, Nv)"""
+    inputs_before: Array
+    """u(t-1), (B, p)"""
+    inputs_now: Array
+    """u(t), (B, p)"""
+
+
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """The slices of a recording, in the order of its segments."""
+
+    spins: Spins
+    """(ΣT, Nv): all segments, one after the other"""
+    inputs: Array
+    """(ΣT, p): known inputs"""
+    centres: npt.NDArray[np.int64] | None
+    """(n,): where the middle of each slice lies in `spins`; None: everywhere but at both ends"""
+
+    @classmethod
+    def of(cls, segments: Sequence[Spins], inputs: Sequence[Array] | None = None) -> Slices:
+        """The slices of segments whose values were checked before."""
+        given = inputs if inputs is not None else [np.zeros((len(x), 0)) for x in segments]
+        if len(segments) == 1:
+            return cls(segments[0], given[0], None)
+        ends = np.cumsum([0, *(len(x) for x in segments)])
+        inner = [np.arange(a + 1, b - 1) for a, b in pairwise(ends)]
+        return cls(np.concatenate(segments), np.concatenate(given), np.concatenate(inner))
+
+    def __len__(self) -> int:
+        return len(self.spins) - 2 if self.centres is None else len(self.centres)
+
+    @property
+    def n_visible(self) -> int:
+        """Number of visible spins."""
+        return int(self.spins.shape[1])
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of known inputs."""
+        return int(self.inputs.shape[1])
+
+    def first(self, n: int) -> Slices:
+        """The first n slices, or all where there are fewer."""
+        if self.centres is None:
+            return Slices(self.spins[: n + 2], self.inputs[: n + 2], None)
+        return Slices(self.spins, self.inputs, self.centres[:n])
+
+    def window(self, part: slice) -> Window:
+        """The slices of a range."""
+        if self.centres is None:
+            spins = self.spins[part.start : part.stop + 2].astype(np.float64)
+            inputs = self.inputs[part.start : part.stop + 2]
+            return Window(spins[:-2], spins[1:-1], spins[2:], inputs[:-2], inputs[1:-1])
+        t = self.centres[part]
+        before, now, after = (self.spins[t + step].astype(np.float64) for step in (-1, 0, 1))
+        return Window(before, now, after, self.inputs[t - 1], self.inputs[t])
+
+
+def as_slices(recording: Slices | Spins) -> Slices:
+    """The slices of one array of spins; slices as they are."""
+    return recording if isinstance(recording, Slices) else Slices.of([recording])
