@@ -40,12 +40,12 @@ def fit_file(
 
     `options` are keyword arguments of `fit`.
     """
-    from kising.learning.fit import fit
-
     segments = read_recording(path)
     if len(segments.spins) > 1:
         raise RecordingError(f"{path}: {len(segments.spins)} segments; only one can be fitted for now")
     recording = segments.spins[0]
+    from kising.learning.fit import fit
+
     try:
         result = fit(recording, hidden, seed=seed, errors=errors, **(options or {}))
     except InputError as error:

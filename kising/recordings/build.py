@@ -27,7 +27,7 @@ def as_segments(
 
     Steps with NaN or masked entries are left out and split segments (`missing="drop"`). `width` is the number of spins
     expected, if that is known. Data that cannot be a recording raise an InputError; what only looks wrong is described
-    in `notes`.
+    in `notes`. An int8 array of ±1 is used without a copy.
     """
     check_missing(missing)
     if isinstance(data, Segments):

@@ -57,7 +57,7 @@ class Pieces:
 def pieces_of(data: Any, what: str = "the recording") -> Pieces:
     """Take data of any form apart. `what` names them in messages."""
     if isinstance(data, (str, bytes, Path)):
-        raise InputError(f"{what} is a path: read it first, with kising.recordings.read_recording(path)")
+        raise InputError(f"{what} is a path: read it first, with kising.read_recording(path)")
     if isinstance(data, tuple) and hasattr(data, "visible"):  # a simulation; its hidden spins are not data
         data = data.visible
     if isinstance(data, Mapping):

@@ -33,7 +33,7 @@ def as_numbers(data: Any, what: str) -> npt.NDArray[Any]:
     except Exception as error:
         # Rows of different lengths, and whatever a foreign object raises when asked for an array.
         raise InputError(
-            f"{what} cannot be made into an array ({' '.join(str(error).split())[:120]}): all rows need the same "
+            f"{what}: this cannot be made into an array ({' '.join(str(error).split())[:120]}): all rows need the same "
             "number of columns"
         ) from error
     kind = array.dtype.kind
@@ -41,16 +41,16 @@ def as_numbers(data: Any, what: str) -> npt.NDArray[Any]:
         return array
     if kind == "O":
         return _plain(array, what)
-    raise InputError(f"{what} {_REFUSED.get(kind, f'holds {array.dtype} values')}")
+    raise InputError(f"{what}: {_REFUSED.get(kind, f'{array.dtype} values')}")
 
 
 _REFUSED = {
-    "c": "holds complex numbers; take data.real if that is what was meant",
-    "U": "holds text; convert it with data.astype(float)",
-    "S": "holds text; convert it with data.astype(float)",
-    "M": "holds dates; leave the date column out",
-    "m": "holds time differences; leave that column out",
-    "V": "is a structured array; give one column per spin: "
+    "c": "complex numbers; take data.real if that is what was meant",
+    "U": "text; convert it with data.astype(float)",
+    "S": "text; convert it with data.astype(float)",
+    "M": "dates; leave the date column out",
+    "m": "time differences; leave that column out",
+    "V": "a structured array; give one column per spin: "
     "numpy.lib.recfunctions.structured_to_unstructured(data)",
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kising.errors import InputError
 from kising.recordings.forms import Pieces
+from kising.recordings.segments import SHORTEST
 from kising.recordings.wording import counted, spins_listed
 
 #: With fewer steps than this, and fewer steps than spins, a recording is taken to be transposed.
@@ -77,6 +78,8 @@ def transposition_notes(lengths: Sequence[int], width: int) -> list[str]:
                 f"transpose: {cure}"
             ]
         return []
+    if width < SHORTEST:
+        return []  # too short either way, which is refused elsewhere
     if steps < SURELY_TOO_SHORT:
         raise InputError(f"the recording has {found}: rows are steps; if it is transposed, give {cure}")
     return [f"{found}: fewer steps than spins; if rows are spins, transpose: {cure}"]

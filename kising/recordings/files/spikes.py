@@ -82,18 +82,24 @@ def binned(spikes: Spikes, width: float, trials: Array | None) -> Pieces:
         trials = np.array([[first, first + (float(last) + 1) * width]])
     counts = _whole_bins(trials, width)
     _check_size(counts, len(labels), len(times), width)
-    pieces, used, crowded, filled = [], np.zeros(len(times), np.int64), 0, 0
-    for k, ((start, _), steps) in enumerate(zip(trials, counts, strict=True)):
-        inside = np.flatnonzero((times >= start - width) & (times <= start + (steps + 1) * width))
-        bins = _bin_of(times[inside], start, width)
-        hits = (bins >= 0) & (bins < steps)
-        inside, bins = inside[hits], bins[hits].astype(np.int64)
-        used[inside] += 1
-        occupancy = np.zeros((int(steps), len(labels)), np.int8)
-        cells, several = np.unique(np.stack([bins, unit_of[inside]]), axis=1, return_counts=True)
-        occupancy[cells[0], cells[1]] = 1
-        crowded, filled = crowded + int((several > 1).sum()), filled + len(several)
-        pieces.append(Piece(2 * occupancy - 1, k, 0))
+    order = np.argsort(times, kind="stable")
+    times, unit_of = times[order], unit_of[order]
+    used = np.zeros(len(times), np.int64)
+    pieces, crowded, filled = [], 0, 0
+    for k, (start, steps) in enumerate(
+        zip(trials[:, 0].tolist(), counts.astype(np.int64).tolist(), strict=True)
+    ):
+        # A bin too many on either side: which spikes are inside is for _bin_of to say.
+        near = slice(*np.searchsorted(times, [start - width, start + (steps + 1) * width]).tolist())
+        bins = _bin_of(times[near], start, width)
+        inside = (bins >= 0) & (bins < steps)
+        used[near] += inside
+        cells = bins[inside].astype(np.int64) * len(labels) + unit_of[near][inside]
+        cells, several = np.unique(cells, return_counts=True)
+        crowded, filled = crowded + int((several > 1).sum()), filled + len(cells)
+        spins = np.full((steps, len(labels)), -1, np.int8)
+        spins.ravel()[cells] = 1
+        pieces.append(Piece(spins, k, 0))
     notes = [*spikes.notes, *_notes(used, crowded, filled)]
     return Pieces(tuple(pieces), labels, tuple(notes), oriented=True)
 

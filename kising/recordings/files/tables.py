@@ -16,6 +16,7 @@ from kising.errors import InputError
 from kising.messages import show, show_key
 from kising.recordings.forms import JUMP, TRIAL_NAMES, Piece, Pieces, by_trial
 from kising.recordings.numbers import PLAIN
+from kising.recordings.segments import SHORTEST
 from kising.recordings.wording import counted
 
 _INDEX_NAME = re.compile(
@@ -145,6 +146,10 @@ def _by_time(array: npt.NDArray[Any], times: npt.NDArray[Any]) -> tuple[tuple[Pi
     """Split where time starts again; note where it jumps."""
     steps = np.diff(times.astype(np.float64))
     cuts = [0, *(np.flatnonzero(steps <= 0) + 1).tolist(), len(array)]
+    if SHORTEST * (len(cuts) - 1) > len(array):  # falling or shuffled; no trials look like this
+        return (Piece(array, 0, 0),), [
+            "times do not increase: rows are taken as they come; sort them if that is wrong"
+        ]
     pieces = tuple(Piece(array[a:b], k, 0) for k, (a, b) in enumerate(pairwise(cuts)))
     if len(pieces) > 1:
         return pieces, [f"time goes back {counted(len(pieces) - 1, 'time')}, and a new trial begins at each"]
