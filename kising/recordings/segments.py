@@ -12,7 +12,7 @@ import numpy.typing as npt
 from kising.errors import InputError
 from kising.messages import did_you_mean, nearest
 from kising.recordings.columns import column_notes, constant_after_start
-from kising.recordings.wording import spins_listed
+from kising.recordings.wording import counted, spins_listed
 
 Spins = npt.NDArray[np.int8]
 Array = npt.NDArray[np.float64]
@@ -100,13 +100,15 @@ class Segments:
 
     def __repr__(self) -> str:
         lengths = self.lengths
-        parts = [f"{self.n_steps} steps of {self.n_visible} spins"]
+        parts = [f"{self.n_steps} steps of {counted(self.n_visible, 'spin')}"]
         if len(lengths) != 1:
-            parts.append(f"{len(lengths)} segments of {min(lengths)} to {max(lengths)} steps")
+            shortest, longest = min(lengths), max(lengths)
+            span = f"{longest}" if shortest == longest else f"{shortest} to {longest}"
+            parts.append(f"{len(lengths)} segments of {span} steps")
         if self.covariates is not None:
-            parts.append(f"{self.n_covariates} covariates")
+            parts.append(counted(self.n_covariates, "covariate"))
         if self.notes:
-            parts.append(f"{len(self.notes)} note{'s' * (len(self.notes) > 1)}: see .notes")
+            parts.append(f"{counted(len(self.notes), 'note')}: see .notes")
         return f"Segments({'; '.join(parts)})"
 
     def __eq__(self, other: object) -> bool:

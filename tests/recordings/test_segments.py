@@ -169,7 +169,7 @@ def test_segments_print_on_a_line() -> None:
     segments = as_segments([X[:50], X[50:]] * 20, [np.ones(50), np.ones(250)] * 20)
     segments = replace(segments, notes=("one", "two"))
     assert repr(segments) == (
-        "Segments(6000 steps of 6 spins; 40 segments of 50 to 250 steps; 1 covariates; 2 notes: see .notes)"
+        "Segments(6000 steps of 6 spins; 40 segments of 50 to 250 steps; 1 covariate; 2 notes: see .notes)"
     )
 
 

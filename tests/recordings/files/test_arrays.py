@@ -228,6 +228,17 @@ def test_files_that_hold_no_recording_are_refused(tmp_path: Path, case: str) -> 
     assert "\n" not in str(error.value)
 
 
+def test_a_damaged_type_does_not_end_the_process(tmp_path: Path) -> None:
+    """scipy.io.loadmat looks the type up outside its table."""
+    scipy.io.savemat(tmp_path / "data.mat", {"x": X})
+    content = bytearray((tmp_path / "data.mat").read_bytes())
+    tag = content.index(b"\x01\0\x01\0x\0\0\0") + 8
+    content[tag : tag + 2] = b"\x01\x8a"
+    (tmp_path / "data.mat").write_bytes(content)
+    with pytest.raises(RecordingError, match="the file is damaged: unknown type 35329"):
+        read_recording(tmp_path / "data.mat")
+
+
 def test_a_misspelt_key_is_guessed(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", spikes=X)
     with pytest.raises(RecordingError, match=r"key='spike': .*did you mean 'spikes'\?"):
