@@ -55,8 +55,10 @@ def test_gaps_split_a_recording_into_the_runs_between_them(up: np.ndarray, gaps:
         with pytest.raises(InputError, match="3 steps in a row"):
             as_segments(data)
         return
-    objects = np.where(np.isnan(data), None, data)
-    for form in (data, np.ma.masked_invalid(data), pd.DataFrame(data).astype("Int8"), objects):
+    absent = np.isnan(data)
+    objects = [np.where(absent, nothing, data) for nothing in (None, pd.NA)]
+    masked = np.ma.masked_array(up, mask=absent)
+    for form in (data, masked, masked.astype(object), pd.DataFrame(data).astype("Int8"), *objects):
         segments = as_segments(form, np.arange(60.0))
         assert [np.ravel(x).tolist() for x in segments.covariates] == runs
         assert segments.origins == tuple((0, run[0]) for run in runs)
@@ -109,6 +111,14 @@ def test_what_looks_wrong_is_noted_and_what_can_be_fitted_is_fitted(case: str) -
         assert left.spins[0].flags.c_contiguous
     else:
         assert left is segments
+
+
+@pytest.mark.parametrize("first", [3, 120, 123, 124, 125, 126, 127, 250, 290])
+@pytest.mark.parametrize("flips", [4, 5])
+def test_changes_are_counted_wherever_they_are(first: int, flips: int) -> None:
+    changes = np.isin(np.arange(300), np.arange(first, first + flips))
+    notes = as_segments(table(b=np.where(np.cumsum(changes) % 2, 1, -1))).notes
+    assert [note.startswith("spin b: fewer than 5 changes") for note in notes] == [True] * (flips < 5)
 
 
 def test_flips_do_not_count_across_borders() -> None:

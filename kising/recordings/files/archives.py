@@ -1,4 +1,4 @@
-"""Which array of a file is the recording, which its covariates, and which are trials."""
+"""Which array of a file is the recording, and which arrays are trials."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ class Chosen(NamedTuple):
 
     data: Any
     """an array, or a list of trials"""
-    covariates: Any
     names: tuple[str, ...] | None
     notes: tuple[str, ...]
 
 
 def choose(arrays: Mapping[str, Any], key: str | None) -> Chosen:
     """Choose by `key`, or by there being only one way to read the file."""
-    covariates = None if key == COVARIATES else arrays.get(COVARIATES)
     names = next((_strings(arrays[x]) for x in NAMES if x in arrays and _is_text(arrays[x])), None)
     if key is not None:
         if key not in arrays:
             meant = did_you_mean(nearest(key, arrays))
             raise InputError(f"key={key!r}: there is no such array; there are {_listed(arrays)}{meant}")
-        return Chosen(arrays[key], covariates, names, ())
+        return Chosen(arrays[key], names, ())
     others = {x: a for x, a in arrays.items() if x != COVARIATES and not _is_text(a)}
     usable = {x: a for x, a in others.items() if isinstance(a, list) or getattr(a, "ndim", 0) in (2, 3)}
+    # MATLAB keeps numbers and vectors as matrices of one row or column.
+    usable = {x: a for x, a in usable.items() if min(getattr(a, "shape", (2,))) > 1} or usable
     notes: tuple[str, ...] = ()
     if len(usable) == 1:
         ((name, data),) = usable.items()
         if len(others) > 1:
             rest = ", ".join(show_key(x) for x in others if x != name)
             notes = (f"array {show_key(name)} is the recording; not used: {rest}",)
-        return Chosen(data, covariates, names, notes)
+        return Chosen(data, names, notes)
     if not usable:
         if len(others) == 1:  # let its own form be refused
-            return Chosen(next(iter(others.values())), covariates, names, ())
+            return Chosen(next(iter(others.values())), names, ())
         raise InputError(f"no array is a (steps, spins) recording; there are {_listed(arrays)}")
     if len({getattr(a, "shape", (0, 0))[1] for a in usable.values()}) > 1 or any(
         getattr(a, "ndim", 0) != 2 for a in usable.values()
@@ -60,7 +60,7 @@ def choose(arrays: Mapping[str, Any], key: str | None) -> Chosen:
             f"arrays {', '.join(map(show_key, order[:5]))} are taken as {len(order)} trials; choose one with key= if "
             "they are not",
         )
-    return Chosen([usable[x] for x in order], covariates, names, notes)
+    return Chosen([usable[x] for x in order], names, notes)
 
 
 def _are_numbered(names: Mapping[str, Any]) -> bool:

@@ -68,9 +68,9 @@ def recording_in(contents: Contents, key: str | None, *, guess: bool = True) -> 
     return replace(found, names=found.names or chosen.names, notes=(*chosen.notes, *found.notes))
 
 
-def covariates_in(contents: Contents) -> Any:
+def covariates_in(contents: Contents, key: str | None) -> Any:
     """The covariates that a file of arrays holds beside its recording."""
-    return contents.get(COVARIATES) if isinstance(contents, dict) else None
+    return contents.get(COVARIATES) if isinstance(contents, dict) and key != COVARIATES else None
 
 
 def spikes_in(contents: Contents, key: str | None) -> Spikes:

@@ -47,7 +47,7 @@ def read_recording(
                 "trials: they cut spike times; give bin too, or add a column 'trial' to the table"
             )
         contents = _loaded(path, key, delimiter)
-        inputs = _covariates(covariates) if covariates is not None else covariates_in(contents)
+        inputs = _covariates(covariates) if covariates is not None else covariates_in(contents, key)
         if width is None:
             return assemble(recording_in(contents, key), inputs)
         windows = None if trials is None else _windows(trials)

@@ -82,6 +82,8 @@ def test_names_and_covariates_of_an_archive(tmp_path: Path) -> None:
     np.testing.assert_array_equal(other.covariates[0], inputs + 1)
     given = read_recording(tmp_path / "data.npz", covariates=inputs - 1)
     np.testing.assert_array_equal(given.covariates[0], inputs - 1)
+    np.savez(tmp_path / "signs.npz", covariates=X)
+    assert read_recording(tmp_path / "signs.npz", key="covariates") == REFERENCE
     np.savez(tmp_path / "trials.npz", trial_0=X[:90], trial_1=X[90:], covariates=inputs)
     found = read_recording(tmp_path / "trials.npz")
     np.testing.assert_array_equal(found.covariates[1], inputs[90:])
@@ -128,6 +130,13 @@ def test_more_variables_of_mat(tmp_path: Path) -> None:
         read_recording(tmp_path / "data.mat", key="settings")
     scipy.io.savemat(tmp_path / "cells.mat", {"cells": cells, "title": "mouse"}, do_compression=True)
     assert read_recording(tmp_path / "cells.mat") == IN_TRIALS
+
+
+def test_the_only_matrix_of_mat_is_the_recording(tmp_path: Path) -> None:
+    scipy.io.savemat(tmp_path / "data.mat", {"rate": 50.0, "t": np.arange(200.0), "x": X, "title": "mouse"})
+    found = read_recording(tmp_path / "data.mat")
+    assert found.spins[0].tolist() == X.tolist()
+    assert found.notes == ("array x is the recording; not used: rate, t",)
 
 
 def packed(array: object, **options: object) -> bytes:

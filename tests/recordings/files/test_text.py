@@ -129,7 +129,7 @@ def test_gaps_in_text_are_those_of_an_array(tmp_path_factory, x, delimiter, head
 def test_a_column_of_labels_or_rising_numbers_is_no_spin(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     for index in (COUNT + 7, COUNT * 0.5, pd.date_range("2020-01-01", periods=60)):
-        path.write_text(indexed(index).to_csv(header=False))
+        path.write_text(indexed(index).to_csv(header=False, sep=";", decimal=","))
         found = read_recording(path)
         np.testing.assert_array_equal(found.spins[0], X)
         assert found.notes == ("column 1 is taken as the time or label of rows, and is not a spin",)
@@ -145,6 +145,9 @@ def test_trials_of_a_table(tmp_path: Path) -> None:
     assert read_recording(path) == expected
     path.write_text(FRAME.assign(Trial=label, time=step).to_csv(index=False))
     assert read_recording(path) == expected
+    path.write_text(FRAME.assign(Trial=label, b=np.where(COUNT == 35, 3, FRAME["b"])).to_csv(index=False))
+    with pytest.raises(RecordingError, match=r"line 37, spin 1 \('b'\) is 3"):
+        read_recording(path)
     path.write_text(FRAME.assign(time=step).to_csv(index=False))
     found = read_recording(path)
     assert found.spins[1].tolist() == X[20:33].tolist()
