@@ -180,7 +180,8 @@ BAD = {
         {"bin": "1s", "trials": "no.csv"},
         "^no.csv: .*No such file",
     ),
-    "times in another unit": (TABLE.assign(time=TIME * 1e9), {"bin": "20ms"}, "are times in another unit"),
+    "times in milliseconds": (TABLE.assign(time=TIME * 3e4), {"bin": "20ms"}, "are times in another unit"),
+    "times in nanoseconds": (TABLE.assign(time=TIME * 1e9), {"bin": "20ms"}, "are times in another unit"),
     "infinite times": (TABLE.assign(time=np.inf), {"bin": "20ms"}, "spike 0 has no finite time"),
     "units that are fractions": (
         TABLE.assign(unit=0.5),
