@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from kising.estimators.moments import Moments, infer
     from kising.learning.fit import Fit, fit
     from kising.model import Couplings, Recording, bond_scales, draw_couplings, simulate
+    from kising.recordings import Segments, read_recording
     from kising.run import Results, run_sweep
 
 # Names are loaded when first used: the command line must answer `--help` without waiting for a compiler.
 _HOMES = {
     "kising.model": ("Couplings", "Recording", "bond_scales", "draw_couplings", "simulate"),
+    "kising.recordings": ("Segments", "read_recording"),
     "kising.estimators.gradient": ("Gradient", "gradient"),
     "kising.estimators.moments": ("Moments", "infer"),
     "kising.learning.fit": ("Fit", "fit"),
@@ -35,6 +37,8 @@ __all__ = [  # noqa: RUF022  # by what they are for
     "bond_scales",
     "draw_couplings",
     "simulate",
+    "Segments",
+    "read_recording",
     "Gradient",
     "Moments",
     "gradient",

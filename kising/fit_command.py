@@ -40,9 +40,12 @@ def fit_file(
 
     `options` are keyword arguments of `fit`.
     """
+    segments = read_recording(path)
+    if len(segments.spins) > 1:
+        raise RecordingError(f"{path}: {len(segments.spins)} segments; only one can be fitted for now")
+    recording = segments.spins[0]
     from kising.learning.fit import fit
 
-    recording = read_recording(path)
     try:
         result = fit(recording, hidden, seed=seed, errors=errors, **(options or {}))
     except InputError as error:
@@ -54,7 +57,7 @@ def fit_file(
     arrays |= {f"trace_{name}": result.trace[name].to_numpy() for name in result.trace.columns}
     np.savez(buffer, **arrays)
     atomic_write(out, buffer.getvalue())
-    return FileFit(result.outcome == "converged", _lines(result, recording, out, seed))
+    return FileFit(result.outcome == "converged", [*segments.notes, *_lines(result, recording, out, seed)])
 
 
 def _lines(result: Fit, recording: npt.NDArray[Any], out: Path, seed: int) -> list[str]:

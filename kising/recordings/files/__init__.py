@@ -1,0 +1,1 @@
+"""Recordings from files: readers by kind of file, tables, spike times and trials."""

@@ -1,0 +1,34 @@
+"""Times with a unit: ``20ms``, ``0.5 s``, ``50us``."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from kising.errors import InputError
+from kising.messages import show
+
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
+_DURATION = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-zµμ]+)")
+_UNIT_OF_NAME = re.compile(r"[ _(\[]\s*(s|sec|seconds|ms|us|µs|μs)\s*[)\]]?$")
+
+
+def seconds(value: Any, what: str) -> float:
+    """A duration in seconds: text with a unit, or a number of seconds."""
+    number = math.nan
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if match and match[2] in SECONDS:
+            number = float(match[1]) * SECONDS[match[2]]
+    elif not isinstance(value, bool) and hasattr(value, "__float__"):
+        number = float(value)
+    if not (0 < number < math.inf):
+        raise InputError(f"{what}={show(value)}: give a duration with its unit: 20ms, 0.5s or 500us")
+    return number
+
+
+def unit_in(name: str) -> float:
+    """Seconds per unit of a column: by its name, as in ``time_ms`` or ``Time (us)``; seconds if it does not say."""
+    match = _UNIT_OF_NAME.search(name.strip().lower())
+    return SECONDS.get(match[1], 1.0) if match else 1.0
