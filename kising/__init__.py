@@ -6,6 +6,7 @@ parameters on many cores. Errors are in `kising.errors`; all of them are a `Kisi
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from kising.errors import KisingError
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
     from kising.estimators.gradient import Gradient, gradient
     from kising.estimators.moments import Moments, infer
     from kising.learning.fit import Fit, fit
+    from kising.learning.fitted.saving import load_fit
     from kising.model import Couplings, Recording, bond_scales, draw_couplings, simulate
     from kising.recordings import Segments, read_recording
     from kising.run import Results, run_sweep
+    from kising.sklearn import KineticIsing
 
 # Names are loaded when first used: the command line must answer `--help` without waiting for a compiler.
 _HOMES = {
@@ -26,7 +29,9 @@ _HOMES = {
     "kising.estimators.gradient": ("Gradient", "gradient"),
     "kising.estimators.moments": ("Moments", "infer"),
     "kising.learning.fit": ("Fit", "fit"),
+    "kising.learning.fitted.saving": ("load_fit",),
     "kising.run": ("Results", "run_sweep"),
+    "kising.sklearn": ("KineticIsing",),
 }
 
 __all__ = [  # noqa: RUF022  # by what they are for
@@ -45,9 +50,12 @@ __all__ = [  # noqa: RUF022  # by what they are for
     "infer",
     "Fit",
     "fit",
+    "load_fit",
     "Results",
     "run_sweep",
 ]
+# `from kising import *` must work without scikit-learn.
+__all__ += ["KineticIsing"] * (find_spec("sklearn") is not None)
 
 
 def __getattr__(name: str) -> Any:

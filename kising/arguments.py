@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from kising.errors import InputError
@@ -63,6 +64,12 @@ class Arguments:
         if mistakes:
             raise InputError("; ".join(mistakes))
         return _assembled(values)
+
+    def of_learner(self, learner: Learner) -> dict[str, Any]:
+        """The keyword arguments that give this learner: the inverse of `learner`."""
+        return {
+            name: attrgetter(leaf.key.removeprefix(_LEARNER))(learner) for name, leaf in self.leaves.items()
+        }
 
     def _conflicts(self, values: Mapping[str, Any]) -> Iterable[str]:
         for rule in RULES:

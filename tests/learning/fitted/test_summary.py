@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.brute_force import small_network
+
+from kising import Couplings, fit
+from kising.errors import InputError
+from kising.learning.fit import Fit
+
+RECORDING = small_network(7, visible=6, hidden=2, length=2000)[1]
+
+
+def fitted(**options) -> Fit:
+    return fit(RECORDING, 2, **{"seed": 1, "max_iterations": 400, **options})
+
+
+@pytest.mark.parametrize("errors", [True, False])
+@pytest.mark.parametrize("names", [None, tuple(letter * 60 for letter in "abcdef"), tuple("ab\ndef")])
+def test_a_summary_fits_one_screen(errors: bool, names: tuple[str, ...] | None) -> None:
+    found = replace(fitted(errors=errors, max_iterations=5), names=names, seed=tuple(range(100)))
+    lines = found.summary().splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+
+
+def test_it_says_what_was_fitted_and_how_it_ended() -> None:
+    found = fitted(errors=True)
+    text = found.summary()
+    assert found.outcome == "converged"
+    assert "6 visible and 2 hidden spins to 2000 time steps" in text
+    assert f"estimator exact, seed 1: converged after {found.iterations} iterations" in text
+    assert f"log-likelihood {found.log_likelihood():.5f} nats per slice" in text
+    assert "(exact)" in text
+    assert f"{np.median(found.standard_error.K):.3g}" in text
+    assert "not converged" not in text
+
+
+def test_the_strongest_edges_come_first() -> None:
+    found = fitted(errors=True, max_iterations=5)
+    J, error = found.couplings.J, found.standard_error.J
+    target, source = np.unravel_index(np.argmax(np.abs(J / error)), J.shape)
+    lines = found.summary().splitlines()
+    (head,) = [k for k, line in enumerate(lines) if line.startswith("strongest edges")]
+    assert lines[head + 1].split()[:5] == ["J", str(target), "<-", str(source), f"{J[target, source]:.4f}"]
+    # Standard errors decide, not values.
+    loud = found.standard_error._replace(J=np.where(J[target, source] == J, 1e3, error))
+    assert lines[head + 1] not in replace(found, standard_error=loud).summary()
+    bare = replace(found, standard_error=None).summary()
+    assert "no standard errors: see with_errors" in bare
+
+
+def test_it_says_what_to_do_about_a_fit_that_did_not_converge() -> None:
+    assert "max_iterations=10, or go on with start=fit.couplings" in fitted(max_iterations=5).summary()
+    reckless = fitted(step="gradient", rate=1e4, momentum=0.99)
+    assert reckless.outcome == "diverged"
+    assert "It diverged: fit again with a smaller rate" in reckless.summary()
+    found = fitted(errors=True)
+    K = found.standard_error.K.copy()
+    K[0] = np.inf
+    unknown = replace(found, standard_error=found.standard_error._replace(K=K))
+    assert "does not determine: 2; prior=3" in unknown.summary()
+
+
+@pytest.mark.parametrize("options", [{}, {"estimator": "gibbs", "max_iterations": 60}])
+def test_errors_afterwards_are_those_of_asking_at_once(options) -> None:
+    assert fitted(**options).with_errors(RECORDING) == fitted(errors=True, **options)
+
+
+def test_errors_afterwards_where_there_are_none() -> None:
+    found = fitted(max_iterations=5)
+    with pytest.raises(InputError, match="visible has 1999 steps, the training data had 2000"):
+        found.with_errors(RECORDING[1:])
+    with pytest.raises(InputError, match="errors: are those of maximum likelihood; leave out"):
+        fitted(l1=1.0, max_iterations=5).with_errors(RECORDING)
+    with pytest.raises(InputError, match="couplings that diverged"):
+        replace(found, outcome="diverged").with_errors(RECORDING)
+
+
+def test_edges_of_a_fit() -> None:
+    found = replace(fitted(errors=True), names=tuple("abcdef"))
+    edges = found.edges()
+    assert np.isfinite(edges[["value", "error", "z", "p", "q"]].to_numpy()).all()
+    row = edges[(edges.block == "J") & (edges.target == "b") & (edges.source == "d")].iloc[0]
+    assert (row.value, row.error) == (found.couplings.J[1, 3], found.standard_error.J[1, 3])
+    assert (edges.q >= edges.p).all()
+    assert replace(found, standard_error=None).edges()[["error", "z", "p", "q"]].isna().all(axis=None)
+    undetermined = Couplings(*(np.full(x.shape, np.inf) for x in found.couplings))
+    assert (replace(found, standard_error=undetermined).edges()[["p", "q"]] == 1).all(axis=None)
