@@ -23,6 +23,10 @@ class RecordingError(InputError):
     """A file that is not a recording, or one that cannot be fitted as asked."""
 
 
+class RecordingWarning(UserWarning):
+    """Something in a recording looks wrong, or was left out; the message has the cure."""
+
+
 class SpecError(InputError):
     """A sweep that cannot be run as written; `problems` holds every mistake, `str()` shows one per line."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kising.blocks import BLOCKS
-from kising.errors import InputError, RecordingError
-from kising.recordings import read_recording
+from kising.errors import InputError, RecordingError, RecordingWarning
+from kising.recordings import Segments, fittable, read_recording
 from kising.sweep.store.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -40,14 +40,13 @@ def fit_file(
 
     `options` are keyword arguments of `fit`.
     """
-    segments = read_recording(path)
-    if len(segments.spins) > 1:
-        raise RecordingError(f"{path}: {len(segments.spins)} segments; only one can be fitted for now")
-    recording = segments.spins[0]
+    segments = fittable(read_recording(path))
     from kising.learning.fit import fit
 
     try:
-        result = fit(recording, hidden, seed=seed, errors=errors, **(options or {}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RecordingWarning)  # notes are among the lines
+            result = fit(segments, hidden, seed=seed, errors=errors, **(options or {}))
     except InputError as error:
         raise RecordingError(f"{path}: {error}") from error
     buffer = io.BytesIO()
@@ -57,31 +56,24 @@ def fit_file(
     arrays |= {f"trace_{name}": result.trace[name].to_numpy() for name in result.trace.columns}
     np.savez(buffer, **arrays)
     atomic_write(out, buffer.getvalue())
-    return FileFit(result.outcome == "converged", [*segments.notes, *_lines(result, recording, out, seed)])
+    return FileFit(result.outcome == "converged", [*segments.notes, *_lines(result, segments, out)])
 
 
-def _lines(result: Fit, recording: npt.NDArray[Any], out: Path, seed: int) -> list[str]:
-    from kising.estimators.gradient import gradient
-    from kising.estimators.registry import entry
-    from kising.estimators.sampling import Sampling
-
+def _lines(result: Fit, segments: Segments, out: Path) -> list[str]:
     last = result.trace.iloc[-1]
-    likelihood = last.log_likelihood
-    if entry(result.estimator).samples and result.outcome != "diverged":
-        # Learning from samples never needs it.
-        sweeps = Sampling.brief().sweeps
-        likelihood = gradient(
-            result.couplings, recording, estimator=result.estimator, sweeps=sweeps, seed=seed
-        ).log_likelihood
     verdicts = ", ".join(f"{x} {'yes' if ok else 'no'}" for x, ok in result.converged.items())
     return [
-        f"{recording.shape[0]} steps of {recording.shape[1]} visible spins; {result.outcome} after "
+        f"{segments.n_steps} steps of {segments.n_visible} visible spins{_segments(segments)}; {result.outcome} after "
         f"{result.iterations} iterations (converged: {verdicts})",
-        f"estimator {result.estimator}: log-likelihood {likelihood:.5f} nats per slice; {last.bp_converged:.2%} of "
-        "slices settled",
+        f"estimator {result.estimator}: log-likelihood {result.training_log_likelihood:.5f} nats per slice; "
+        f"{last.bp_converged:.2%} of slices settled",
         *_error_lines(result),
-        f"J, K, L and the trace: {out}",
+        f"couplings and the trace: {out}",
     ]
+
+
+def _segments(segments: Segments) -> str:
+    return "" if len(segments.spins) == 1 else f" in {len(segments.spins)} segments"
 
 
 def _error_lines(result: Fit) -> list[str]:
@@ -90,5 +82,6 @@ def _error_lines(result: Fit) -> list[str]:
     sizes = ", ".join(
         f"{name} {np.median(error):.2g} (of {np.sqrt(np.mean(x**2)):.2g})"
         for name, x, error in zip(BLOCKS, result.couplings, result.standard_error, strict=True)
+        if name in result.converged
     )
     return [f"median standard error, beside the root mean square of the couplings: {sizes}"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -76,11 +76,11 @@ class KineticIsing(BaseEstimator):  # type: ignore[misc]
 
     def forecast(self, X: npt.ArrayLike) -> Array:
         """P(s_i(t+1) = +1 | s(t), s(t-1)), (T-2, Nv); row k is about row k+2 of X."""
-        return self._fitted().forecast(self._recording(X), threads=self.threads)
+        return cast(Array, self._fitted().forecast(self._recording(X), threads=self.threads))
 
     def hidden_states(self, X: npt.ArrayLike) -> Array:
         """⟨σ_a(t)⟩ given the visible spins, (T-2, Nh); row k is about row k+1 of X."""
-        return self._fitted().hidden_states(self._recording(X))
+        return cast(Array, self._fitted().hidden_states(self._recording(X)))
 
     def _fitted(self) -> Fit:
         check_is_fitted(self)

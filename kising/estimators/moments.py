@@ -12,9 +12,9 @@ from kising.estimators.chunks import Chunk, Estimate
 from kising.estimators.estep import EStep
 from kising.estimators.gibbs.chains import Errors
 from kising.estimators.sampling import Sampling
-from kising.estimators.slices import Slices
+from kising.estimators.slices import Slices, slices_of
 from kising.estimators.totals import add_up
-from kising.model import Array, Couplings, Spins, as_couplings, as_covariates, as_spins
+from kising.model import Array, Couplings, Spins, as_couplings
 from kising.seeds import Seed
 
 
@@ -104,11 +104,8 @@ def checked(
     couplings = as_couplings(couplings)
     nv, nh = couplings.K.shape
     learner = INFER.learner(options, {"model.visible": nv, "model.hidden": nh}, function=function)
-    if not isinstance(visible, Slices):
-        spins = as_spins(visible, width=nv)
-        inputs = as_covariates(covariates, len(spins), width=couplings.F.shape[1])
-        visible = Slices.of([spins], [inputs])
-    return couplings, visible, EStep.of(learner, nh, Sampling(sweeps=sweeps, seed=seed))
+    slices = visible if isinstance(visible, Slices) else slices_of(visible, couplings, covariates)[0]
+    return couplings, slices, EStep.of(learner, nh, Sampling(sweeps=sweeps, seed=seed))
 
 
 def marginals(couplings: Couplings, recording: Slices | Spins, estep: EStep) -> Array:

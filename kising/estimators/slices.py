@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from kising.model import Array, Spins
+from kising.errors import InputError
+from kising.model import Array, Couplings, Spins
+from kising.recordings import Segments, as_segments
 
 
 class Window(NamedTuple):
@@ -65,6 +67,11 @@ class Slices:
         """Number of known inputs."""
         return int(self.inputs.shape[1])
 
+    @property
+    def after(self) -> Spins:
+        """s⁺ of every slice, (n, Nv)"""
+        return self.spins[2:] if self.centres is None else self.spins[self.centres + 1]
+
     def first(self, n: int) -> Slices:
         """The first n slices, or all where there are fewer."""
         if self.centres is None:
@@ -85,3 +92,18 @@ class Slices:
 def as_slices(recording: Slices | Spins) -> Slices:
     """The slices of one array of spins; slices as they are."""
     return recording if isinstance(recording, Slices) else Slices.of([recording])
+
+
+def slices_of(
+    data: Any, couplings: Couplings, covariates: Any = None, *, missing: str = "drop"
+) -> tuple[Slices, Segments]:
+    """The slices of a recording in any form, for a network with these couplings, and its segments."""
+    nv, p = couplings.K.shape[0], couplings.F.shape[1]
+    segments = as_segments(data, covariates, missing=missing, width=nv)
+    if segments.n_visible != nv:
+        raise InputError(f"the recording has {segments.n_visible} visible spins, the couplings {nv}")
+    if segments.n_covariates != p:
+        raise InputError(
+            f"covariates: the couplings have weights for {p} inputs; {segments.n_covariates} are given"
+        )
+    return Slices.of(segments.spins, segments.covariates), segments

@@ -1,5 +1,6 @@
 """`fit`: couplings from a recording of the visible spins, in one call."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,11 +9,11 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kising.arguments import FIT, check_values
 from kising.arrays import holds_arrays
-from kising.errors import InputError
+from kising.errors import InputError, RecordingWarning
+from kising.estimators.slices import Slices, slices_of
 from kising.kernels.counter import key_of
 from kising.learning.errors import standard_errors
 from kising.learning.fitted.edges import edge_table
@@ -25,8 +26,9 @@ from kising.learning.session import Learned, Session
 from kising.learning.starts import chain_seed, error_seed
 from kising.learning.state import EMState
 from kising.learning.trace import trace_table
-from kising.model import Array, BondScales, Couplings, Recording, Spins, as_couplings, as_spins, simulate
+from kising.model import Array, BondScales, Couplings, Recording, as_couplings, simulate
 from kising.options import Learner
+from kising.recordings import Segments, as_segments, fittable
 from kising.seeds import Seed, as_numbers
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class Fit(Learned):
         """The fit on one screen of plain text."""
         return summary(self)
 
-    def log_likelihood(self, visible: npt.ArrayLike | None = None, *, threads: int = 1) -> float:
+    def log_likelihood(self, visible: Any = None, covariates: Any = None, *, threads: int = 1) -> float:
         """Mean of log P(s(t+1) | s(t), s(t-1)), of all visible spins jointly, in nats per slice of a recording; of
         the training data without one.
 
@@ -82,35 +84,39 @@ class Fit(Learned):
         """
         if visible is None:
             return self.training_log_likelihood
-        spins = self._checked(visible)
+        slices, _ = self._slices(visible, covariates)
         return log_likelihood(
-            self.couplings, spins, self.learner, self.estimator, seed=self.seed, threads=threads
+            self.couplings, slices, self.learner, self.estimator, seed=self.seed, threads=threads
         )
 
-    def forecast(self, visible: npt.ArrayLike, *, threads: int = 1) -> Array:
+    def forecast(self, visible: Any, covariates: Any = None, *, threads: int = 1) -> Array | list[Array]:
         """P(s_i(t+1) = +1 | s(t), s(t-1)) of every visible spin by itself, (T-2, Nv); row k is about time step k+2.
+        Of a recording with several segments, one such array per segment.
 
         Exact up to 12 hidden spins; beyond, a mean over draws with a standard error of at most 0.008.
         """
-        return self._forecasts(self._checked(visible), threads).up
+        slices, segments = self._slices(visible, covariates)
+        return _by_segment(self._forecasts(slices, threads).up, segments)
 
-    def forecast_log_likelihood(self, visible: npt.ArrayLike, *, threads: int = 1) -> float:
+    def forecast_log_likelihood(self, visible: Any, covariates: Any = None, *, threads: int = 1) -> float:
         """Mean over slices of Σ_i log P(s_i(t+1) | s(t), s(t-1)), each spin by itself, in nats per slice: how good
         forecasts are. `log_likelihood` also rewards correlations between spins at the same time; this does not.
         """
-        spins = self._checked(visible)
-        return float(np.mean(forecast_log_likelihood(self._forecasts(spins, threads), spins)))
+        slices, _ = self._slices(visible, covariates)
+        return float(np.mean(forecast_log_likelihood(self._forecasts(slices, threads), slices)))
 
-    def hidden_states(self, visible: npt.ArrayLike) -> Array:
+    def hidden_states(self, visible: Any, covariates: Any = None) -> Array | list[Array]:
         """⟨σ_a(t)⟩ given the visible spins at t-1, t and t+1, between -1 and +1, (T-2, Nh); row k is about time step
-        k+1. By the same estimator as `log_likelihood`.
+        k+1. Of a recording with several segments, one such array per segment. By the same estimator as
+        `log_likelihood`.
         """
-        spins = self._checked(visible)
-        return hidden_states(self.couplings, spins, self.learner, self.estimator, seed=self.seed)
+        slices, segments = self._slices(visible, covariates)
+        found = hidden_states(self.couplings, slices, self.learner, self.estimator, seed=self.seed)
+        return _by_segment(found, segments)
 
-    def simulate(self, length: int, *, seed: Seed) -> Recording:
+    def simulate(self, length: int, covariates: Any = None, *, seed: Seed) -> Recording:
         """A recording of the network that was learned, from a random state."""
-        return simulate(self.couplings, length, seed=seed)
+        return simulate(self.couplings, length, covariates=covariates, seed=seed)
 
     def edges(self) -> "pd.DataFrame":
         """One row per coupling of every block, self-couplings included: block, target (the spin that feels it),
@@ -120,16 +126,17 @@ class Fit(Learned):
         """
         return edge_table(self.couplings, self.standard_error, self.names)
 
-    def with_errors(self, visible: npt.ArrayLike) -> "Fit":
+    def with_errors(self, visible: Any, covariates: Any = None) -> "Fit":
         """The same fit with standard errors, as errors=True would have given; `visible` are the training data."""
-        spins = self._checked(visible)
-        if len(spins) != self.steps:
-            raise InputError(f"visible has {len(spins)} steps, the training data had {self.steps}")
+        slices, segments = self._slices(visible, covariates)
+        if segments.n_steps != self.steps:
+            raise InputError(f"visible has {segments.n_steps} steps, the training data had {self.steps}")
         if self.outcome == "diverged":
             raise InputError("couplings that diverged have no standard errors")
-        sizes = {"model.visible": spins.shape[1], "model.hidden": self.hidden, "score.errors": True}
+        sizes = {"model.visible": slices.n_visible, "model.hidden": self.hidden, "score.errors": True}
         FIT.learner(self.options, sizes, function="with_errors")
-        errors = standard_errors(self.couplings, spins, seed=error_seed(self.seed))
+        learned = self.couplings.only(self.converged)
+        errors = standard_errors(learned, slices, seed=error_seed(self.seed)).filled
         noise = self.monte_carlo_error
         return replace(
             self, standard_error=errors if noise is None else Couplings(*map(np.hypot, errors, noise))
@@ -139,19 +146,29 @@ class Fit(Learned):
         """Write the fit to one .npz file, for `kising.load_fit`: whole or not at all, replacing an older file."""
         save(self, path)
 
-    def _checked(self, visible: npt.ArrayLike) -> Spins:
-        return as_spins(visible, width=self.couplings.K.shape[0])
+    def _slices(self, visible: Any, covariates: Any) -> tuple[Slices, Segments]:
+        if isinstance(visible, Segments) and len(self.names or ()) < visible.n_visible:
+            visible = fittable(visible)
+        return slices_of(visible, self.couplings, covariates)
 
-    def _forecasts(self, spins: Spins, threads: int) -> Forecasts:
-        return forecasts(self.couplings, spins, key=key_of(chain_seed(self.seed)), threads=threads)
+    def _forecasts(self, slices: Slices, threads: int) -> Forecasts:
+        return forecasts(self.couplings, slices, key=key_of(chain_seed(self.seed)), threads=threads)
+
+
+def _by_segment(rows: Array, segments: Segments) -> Array | list[Array]:
+    """The rows of all slices, apart for each segment where there are several."""
+    if len(segments.spins) == 1:
+        return rows
+    return np.split(rows, np.cumsum([length - 2 for length in segments.lengths])[:-1])
 
 
 @FIT.taken_by
 def fit(
-    visible: npt.ArrayLike,
+    visible: Any,
     hidden: int,
     *,
     seed: Seed,
+    covariates: Any = None,
     truth: Couplings | None = None,
     scales: BondScales | None = None,
     errors: bool = False,
@@ -159,7 +176,11 @@ def fit(
     state: EMState | None = None,
     **options: Any,
 ) -> Fit:
-    """Learn the couplings of a network with `hidden` unseen spins from a (T, Nv) recording of the others.
+    """Learn the couplings of a network with `hidden` unseen spins from a recording of the others.
+
+    `visible` is a (T, Nv) array of ±1, 0/1 or booleans, a list of trials, a (trials, T, Nv) array, a DataFrame or a
+    pynapple TsdFrame; `covariates` are known inputs with as many rows. What looks wrong in them is reported as a
+    RecordingWarning, and spins that never change are left out (`Fit.names` lists those that were fitted).
 
     `start` may also be couplings to start from; start 'signs' and decimate 'known' need `truth`. `scales` are the bond
     scales that steps, RMSE and `prior` are measured in: by default those of the truth's non-zero bonds, or, without a
@@ -170,35 +191,71 @@ def fit(
     """
     hidden = index(hidden)
     check_values("model", hidden=hidden)
-    spins = as_spins(visible)
-    shape = (spins.shape[1], hidden)
+    recording = fittable(as_segments(visible, covariates))
+    for note in recording.notes:
+        warnings.warn(note, RecordingWarning, stacklevel=2)
+    shape = (recording.n_visible, hidden)
+    units = _units(recording)
     given, options = _start_apart(options)
     sizes = {"model.visible": shape[0], "model.hidden": hidden, "score.errors": errors}
     learner = FIT.learner(options, sizes, function="fit")
     if given is not None and learner.starts > 1:
         raise InputError(f"starts={learner.starts}: must be 1 where start= gives couplings")
     truth = None if truth is None else as_couplings(truth)
+    wanted = (*shape, recording.n_covariates)
     for name, network in {"truth": truth, "start": given}.items():
-        if network is not None and network.K.shape != shape:
-            raise InputError(f"{name} is a network of (Nv, Nh) = {network.K.shape}; the fit is of {shape}")
+        if network is not None and (*network.K.shape, network.F.shape[1]) != wanted:
+            raise InputError(
+                f"{name} is a network of (Nv, Nh) = {network.K.shape} with {network.F.shape[1]} inputs; the fit is of "
+                f"{shape} with {recording.n_covariates}"
+            )
     if scales is None:
-        scales = nominal_scales(*shape) if truth is None else scales_of(truth)
+        scales = nominal_scales(*shape) if truth is None else scales_of(truth)._replace(F=1.0, G=1.0)
     numbers = as_numbers(seed)
+    inputs = None if recording.covariates is None else [u / units for u in recording.covariates]
     session = Session.of(
-        spins, hidden, learner, seed=numbers, scales=scales, truth=truth, start=given, threads=threads
+        Slices.of(recording.spins, inputs),
+        hidden,
+        learner,
+        seed=numbers,
+        scales=scales,
+        truth=_in_units(truth, units),
+        start=_in_units(given, units),
+        threads=threads,
     )
     if state is not None:
         _check_state(state, session)
     learned = session.result(session.run(state), errors=errors)
+    blocks = ("couplings", "monte_carlo_error", "standard_error")
+    natural = {name: _in_units(getattr(learned, name), 1.0 / units) for name in blocks}
+    couplings = natural["couplings"]
+    assert couplings is not None
+    slices = Slices.of(recording.spins, recording.covariates)
     return Fit(
-        **vars(learned),
+        **{**vars(learned), **natural},
         learner=learner,
         seed=numbers,
-        steps=len(spins),
+        steps=recording.n_steps,
         training_log_likelihood=log_likelihood(
-            learned.couplings, spins, learner, learned.estimator, seed=numbers, threads=threads
+            couplings, slices, learner, learned.estimator, seed=numbers, threads=threads
         ),
+        names=recording.names,
     )
+
+
+def _units(recording: Segments) -> Array:
+    """The standard deviation of every input: learning goes by inputs of one size."""
+    if recording.covariates is None:
+        return np.ones(0)
+    spread: Array = np.std(np.concatenate(recording.covariates), axis=0)
+    return np.where(spread > 0, spread, 1.0)
+
+
+def _in_units(couplings: Couplings | None, units: Array) -> Couplings | None:
+    """The couplings, with the weights of inputs that are divided by their units."""
+    if couplings is None or not units.size:
+        return couplings
+    return couplings._replace(F=couplings.F * units, G=couplings.G * units)
 
 
 def _start_apart(options: Mapping[str, Any]) -> tuple[Couplings | None, dict[str, Any]]:

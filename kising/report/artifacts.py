@@ -25,7 +25,7 @@ def couplings_of(artifacts: Sequence[RunArtifacts], runs: pd.DataFrame) -> pd.Da
         run: dict[Any, Any] = known.loc[id_text(found.run_id)].to_dict()
         truth, start, learned = unpack_couplings(found.couplings, run["model.visible"], run["model.hidden"])
         for block, true in truth.items():
-            rows, columns = np.indices(true.shape)
+            rows, columns = np.indices(true.shape if true.ndim == 2 else (*true.shape, 1))
             frames.append(
                 pd.DataFrame(
                     {

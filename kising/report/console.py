@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from kising.blocks import BLOCKS
+from kising.blocks import BONDS
 from kising.report.summary import AXES
 from kising.sweep.store.column_types import Column
 from kising.sweep.store.columns import COLUMNS
@@ -110,7 +110,7 @@ def _slopes(scaling: pd.DataFrame, varied: Sequence[str]) -> tuple[str, Table]:
                 f"{_value(row['shortest'])} .. {_value(row['longest'])}",
                 *(_value(row[name]) for name in ("points", "realizations", "left_out")),
             ]
-            for _, row in scaling.head(len(BLOCKS) * MOST_ROWS).iterrows()
+            for _, row in scaling.head(len(BONDS) * MOST_ROWS).iterrows()
         ),
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from kising.blocks import BLOCKS
+from kising.blocks import BONDS
 from kising.sweep.store.column_types import Column
 from kising.sweep.store.columns import COLUMNS, PARAMETERS, SCALING_COLUMNS, SUMMARY_COLUMNS
 
@@ -58,7 +58,7 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
         if group["data.length"].nunique() < 2:
             continue
         undiverged = group[(group["status"] == "done") & (group["outcome"] != "diverged")]
-        for block in BLOCKS:
+        for block in BONDS:
             errors = undiverged[f"rmse_{block}"].astype(float)
             usable = undiverged[np.isfinite(errors) & (errors > 0)]
             slope, low, high, count = _slope(usable, f"rmse_{block}")

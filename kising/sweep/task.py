@@ -138,7 +138,7 @@ def _learn(
         "corrected": found.corrected,
         "log_likelihood": found.log_likelihood,
         "hidden_overlap": found.overlap,
-        **({"couplings": pack((*truth, *start, *couplings))} if start is not None else {}),
+        **({"couplings": pack((*truth, *start.filled, *couplings))} if start is not None else {}),
         **({"trace": pack([result.state.trace])} if keep.trace else {}),
     }
 

@@ -20,6 +20,7 @@ from scipy.special import expit
 from kising.arrays import holds_arrays
 from kising.estimators.chunks import fields
 from kising.estimators.parallel import in_order
+from kising.estimators.slices import Slices, as_slices
 from kising.kernels.counter import philox, uniform
 from kising.kernels.jit import kernel
 from kising.model import Array, Couplings, Spins
@@ -49,9 +50,11 @@ class Forecasts(NamedTuple):
     """P(s_i = -1), (T-2, Nv): 1 - up, without its rounding errors"""
 
 
-def forecasts(couplings: Couplings, spins: Spins, *, key: np.uint64, threads: int = 1) -> Forecasts:
+def forecasts(
+    couplings: Couplings, recording: Slices | Spins, *, key: np.uint64, threads: int = 1
+) -> Forecasts:
     """Forecasts of all steps of a checked recording but the first two; `key` is that of the draws, if there are any."""
-    n_slices = spins.shape[0] - 2
+    slices = as_slices(recording)
     hidden = couplings.K.shape[1]
     drawn = hidden > LARGEST_ENUMERATION
     bounds = [min(k, hidden) for k in range(0, hidden + GROUPED, GROUPED)] if drawn else [0, hidden]
@@ -60,7 +63,7 @@ def forecasts(couplings: Couplings, spins: Spins, *, key: np.uint64, threads: in
     tables = _tables(couplings.K, groups, largest)
 
     def work(part: slice) -> Forecasts:
-        chunk = fields(couplings, spins, part)
+        chunk = fields(couplings, slices, part)
         x = np.exp(np.clip(-2.0 * chunk.theta, -largest, largest))
         prior = expit(2.0 * chunk.b)
         found = Forecasts(np.empty_like(x), np.empty_like(x))
@@ -77,13 +80,13 @@ def forecasts(couplings: Couplings, spins: Spins, *, key: np.uint64, threads: in
             _average(x[piece], tables, states, weights, found.up[piece], found.down[piece])
         return found
 
-    parts = list(in_order(work, n_slices, threads))
+    parts = list(in_order(work, len(slices), threads))
     return Forecasts(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
 
-def forecast_log_likelihood(found: Forecasts, spins: Spins) -> Array:
+def forecast_log_likelihood(found: Forecasts, recording: Slices | Spins) -> Array:
     """Σ_i log P(s_i) of what then happened, nats, for each row of the forecasts: (T-2,)."""
-    nats: Array = np.sum(np.log(np.where(spins[2:] > 0, found.up, found.down)), axis=1)
+    nats: Array = np.sum(np.log(np.where(as_slices(recording).after > 0, found.up, found.down)), axis=1)
     return nats
 
 

@@ -9,6 +9,7 @@ from kising.estimators.gradient import checked_gradient
 from kising.estimators.moments import marginals
 from kising.estimators.registry import entry
 from kising.estimators.sampling import Sampling
+from kising.estimators.slices import Slices
 from kising.learning.fitted.forecasts import LARGEST_ENUMERATION
 from kising.learning.starts import chain_seed
 from kising.model import Array, Couplings, Spins
@@ -27,21 +28,27 @@ def likelihood_kind(learned_with: str, hidden: int) -> str:
 
 
 def log_likelihood(
-    couplings: Couplings, spins: Spins, learner: Learner, learned_with: str, *, seed: Seed, threads: int = 1
+    couplings: Couplings,
+    recording: Slices | Spins,
+    learner: Learner,
+    learned_with: str,
+    *,
+    seed: Seed,
+    threads: int = 1,
 ) -> float:
     """The mean of log P_t, nats per slice, of a checked recording."""
     # Sweeps only have to find a good proposal for importance sampling, whose error is due to the number of draws.
     sampling = Sampling(sweeps=16, settling=10, seed=chain_seed(seed))
     estep = _estep(couplings, learner, learned_with, sampling)
-    return float(checked_gradient(couplings, spins, estep, threads=threads).log_likelihood)
+    return float(checked_gradient(couplings, recording, estep, threads=threads).log_likelihood)
 
 
 def hidden_states(
-    couplings: Couplings, spins: Spins, learner: Learner, learned_with: str, *, seed: Seed
+    couplings: Couplings, recording: Slices | Spins, learner: Learner, learned_with: str, *, seed: Seed
 ) -> Array:
     """⟨σ_a⟩ given the slice, (T-2, Nh); row k is about time step k+1 of the recording."""
     return marginals(
-        couplings, spins, _estep(couplings, learner, learned_with, Sampling(seed=chain_seed(seed)))
+        couplings, recording, _estep(couplings, learner, learned_with, Sampling(seed=chain_seed(seed)))
     )
 
 

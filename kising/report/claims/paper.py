@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from kising.blocks import BLOCKS
+from kising.blocks import BONDS
 from kising.report.claims.learners import estimator_claims
 from kising.report.claims.sparsity import sparsity_claims
 from kising.report.claims.verdicts import (
@@ -131,7 +131,7 @@ def _agreement(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[Finding]
     longest = runs[runs["data.length"] == runs["data.length"].max()]
     for where, part in groups(longest):
         own = couplings[couplings["run_id"].isin(part["run_id"])]
-        for block in BLOCKS:
+        for block in BONDS:
             one = own[own["block"] == block]
             if len(one) < 4 or one["true"].nunique() < 2 or not np.isfinite(one["learned"]).all():
                 continue
@@ -172,7 +172,7 @@ def _weaker_needs_more(runs: pd.DataFrame) -> Iterator[Finding]:
         weak, strong = part["model.strength"].min(), part["model.strength"].max()
         if weak == strong:
             continue
-        for block in BLOCKS:
+        for block in BONDS:
             needed = [
                 _length_for_half(part[part["model.strength"] == g], f"converged_{block}")
                 for g in (weak, strong)
@@ -224,7 +224,7 @@ def _never_all(runs: pd.DataFrame) -> Iterator[Finding]:
         return
     dense = runs[(runs["model.connectivity"] == 1) & (runs["model.strength"] >= 1)]
     for where, part in groups(dense, "data.length") if len(dense) else ():
-        flags = part[[f"converged_{x}" for x in BLOCKS]].all(axis="columns")
+        flags = part[[f"converged_{x}" for x in BONDS]].all(axis="columns")
         best = max(
             (fraction(flags[part["data.length"] == length]) for length in part["data.length"].unique()),
             key=lambda found: (found[0], found[1]),
@@ -274,7 +274,7 @@ def _correction_prevents_divergence(runs: pd.DataFrame) -> Iterator[Finding]:
 
 def _correction_helps(runs: pd.DataFrame) -> Iterator[Finding]:
     for where, plain, corrected in _pairs(runs):
-        for block in BLOCKS:
+        for block in BONDS:
             measured = mean(log_ratio(corrected[f"rmse_{block}"], plain[f"rmse_{block}"]))
             yield Finding(
                 "6",
@@ -295,7 +295,7 @@ def _size(runs: pd.DataFrame) -> Iterator[Finding]:
         ratios = undiverged["model.visible"].astype(float) / undiverged["model.hidden"].astype(float)
         if undiverged[SIZE].nunique() < 2 or ratios.max() > 1.1 * ratios.min():
             continue
-        for block in BLOCKS:
+        for block in BONDS:
             measured = slope(np.log(undiverged[SIZE]), np.log(undiverged[f"rmse_{block}"].astype(float)))
             yield Finding(
                 "7",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import numpy as np
 import pandas as pd
 
-from kising.blocks import BLOCKS
+from kising.blocks import BONDS
 from kising.report.figures.drawing import FigureSpec, Panel
 from kising.report.figures.style import (
     ALL_BLOCKS,
@@ -53,8 +53,8 @@ class _Curve(NamedTuple):
     marker: str
 
 
-_BLOCK_ERRORS: Final = [_Curve(f"rmse_{x}", x, COLOURS[x], MARKERS[x]) for x in BLOCKS]
-_BLOCK_FLAGS: Final = [_Curve(f"converged_{x}", x, COLOURS[x], MARKERS[x]) for x in BLOCKS]
+_BLOCK_ERRORS: Final = [_Curve(f"rmse_{x}", x, COLOURS[x], MARKERS[x]) for x in BONDS]
+_BLOCK_FLAGS: Final = [_Curve(f"converged_{x}", x, COLOURS[x], MARKERS[x]) for x in BONDS]
 _OVERLAP: Final = [_Curve("hidden_overlap", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
 _ESTEP_CONVERGED: Final = [_Curve("settled", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
 _AVERAGE_ERRORS: Final = [
@@ -105,7 +105,7 @@ def _of_many_learners(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
         return
     # A learner looks the same in all panels.
     order = list(dict.fromkeys(series.label for view in crowded for series in view.series))
-    curve = {block: _Curve(f"rmse_{block}", "", COLOURS[block], MARKERS[block]) for block in BLOCKS}
+    curve = {block: _Curve(f"rmse_{block}", "", COLOURS[block], MARKERS[block]) for block in BONDS}
     yield FigureSpec(
         f"learners-against-{axis_slug(x)}",
         f"Learners on the same data, against the {axis_label(x)}",
@@ -116,7 +116,7 @@ def _of_many_learners(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
                 _errors(view, x, [curve[block]], f"RMSE of {block} (bond scales)", order),
             )
             for view in crowded
-            for block in BLOCKS
+            for block in BONDS
             if runs[f"rmse_{block}"].notna().any()
         ],
     )
@@ -242,7 +242,7 @@ def _label(curve: _Curve, series: Series) -> str:
 def _slope_label(curve: _Curve, series: Series, x: str) -> str:
     label = _label(curve, series)
     block = curve.column.removeprefix("rmse_")
-    if x != "data.length" or block not in BLOCKS:
+    if x != "data.length" or block not in BONDS:
         return label
     slopes = scaling(series.runs)
     own = slopes[slopes["block"] == block]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from kising.blocks import BLOCKS
+from kising.blocks import BONDS
 from kising.report.figures.drawing import FigureSpec, Panel
 from kising.report.figures.style import ALL_BLOCKS, COLOURS, GUIDE_COLOUR
 from kising.report.figures.views import describe, joined, varied
@@ -30,7 +30,7 @@ def scatters(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[FigureSpec
     panels = []
     for title, run in _titled(own, runs):
         of_run = couplings[couplings["run_id"] == run]
-        for block in BLOCKS:
+        for block in BONDS:
             own_block = of_run[of_run["block"] == block]
             if len(own_block):
                 panels.append(Panel(joined(block, title), _scatter(own_block, block)))
@@ -93,7 +93,7 @@ def _scatter(couplings: pd.DataFrame, block: str) -> Callable[[Axes], None]:
 def _trace(trace: pd.DataFrame) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
         iteration = trace["iteration"].to_numpy(dtype=float)
-        for block in BLOCKS:
+        for block in BONDS:
             if trace[f"rmse_{block}"].notna().any():
                 axes.plot(iteration, trace[f"rmse_{block}"], color=COLOURS[block], label=f"RMSE {block}")
         for column, (symbol, style) in _SIZES.items():

@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import cycle
 from typing import Final
 
-from kising.blocks import BLOCKS
+from kising.blocks import BONDS
 
 #: By block: the first three green, red and blue as in the paper; shapes tell them apart without colour.
 COLOURS: Final = dict(
-    zip(BLOCKS, cycle(("#009e73", "#d55e00", "#0072b2", "#cc79a7", "#e69f00", "#56b4e9", "#000000")))
+    zip(BONDS, cycle(("#009e73", "#d55e00", "#0072b2", "#cc79a7", "#e69f00", "#56b4e9", "#000000")))
 )
-MARKERS: Final = dict(zip(BLOCKS, cycle("os^DvPX")))
+MARKERS: Final = dict(zip(BONDS, cycle("os^DvPX")))
 #: For what has no block: averages, fractions.
 OTHER_COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
 OTHER_MARKERS: Final = ("o", "D", "v", "P")
@@ -20,7 +20,7 @@ GUIDE_COLOUR: Final = "#666666"
 LINE_STYLES: Final = ("-", "--")
 
 #: The blocks as captions list them.
-ALL_BLOCKS: Final = f"{', '.join(BLOCKS[:-1])} and {BLOCKS[-1]}"
+ALL_BLOCKS: Final = f"{', '.join(BONDS[:-1])} and {BONDS[-1]}"
 
 PANEL_INCHES: Final = (4.4, 4.0)
 

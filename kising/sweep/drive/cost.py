@@ -150,7 +150,7 @@ def operations(point: Point, iterations: float) -> float:
         pilots = learner.starts * min(PILOT_SLICES, point.data.length) * (made * estep + once)
     errors = 0.0
     if point.score.errors:
-        couplings = n_couplings(nv, nh)
+        couplings = n_couplings(nv, nh, bias=point.learner.bias)
         slices += 90 * entry("gibbs").operations(nv, nh, learner) + 0.02 * couplings**2
         errors = 0.04 * couplings**3
     return RUN_OVERHEAD + errors + pilots + point.data.length * (simulation + slices)
@@ -163,10 +163,10 @@ def memory(point: Point, threads: int) -> int:
     columns = 8 * nv + 6 * nh
     if point.task == "infer" and point.score.exact:
         columns += 2 * nv * nh
-    history = 12 * 8 * n_couplings(nv, nh)
+    history = 12 * 8 * n_couplings(nv, nh, bias=point.learner.bias)
     numbers = nv * (nv + nh) ** 2 + nh * nv**2
     metric = 8 * numbers if point.task == "learn" and numbers <= LARGEST_METRIC else 0
-    matrices = 8 * 5 * n_couplings(nv, nh) ** 2 if point.score.errors else 0
+    matrices = 8 * 5 * n_couplings(nv, nh, bias=point.learner.bias) ** 2 if point.score.errors else 0
     return WORKER_BYTES + spins + threads * columns * CHUNK_BYTES + history + metric + matrices
 
 

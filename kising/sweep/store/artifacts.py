@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kising.blocks import n_couplings, shapes
+from kising.blocks import BLOCKS, BONDS, TABLE, n_couplings, shapes
 from kising.learning.trace_columns import TRACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ LARGEST_KEPT: Final = 256_000_000
 
 _SETS: Final = 3  # of couplings: truth, start, learned
 _NUMBER: Final = np.dtype("<f8")
+
+
+_FIELDS: Final = tuple(f"_{block.name}" for block in TABLE if block.is_field)
+_TRACE_WITHOUT_FIELDS: Final = tuple(name for name in TRACE_COLUMNS if not name.endswith(_FIELDS))
 
 
 class RunArtifacts(NamedTuple):
@@ -48,11 +52,16 @@ def pack(arrays: Iterable[NDArray[np.float64]]) -> bytes:
 
 
 def unpack_couplings(data: bytes, visible: int, hidden: int) -> list[dict[str, NDArray[np.float64]]]:
-    """Return the couplings of truth, start and result, each as arrays by block."""
+    """Return the couplings of truth, start and result, each as arrays by block. Those written before networks had
+    biases lack them.
+    """
     numbers, sets, place = np.frombuffer(data, dtype=_NUMBER), [], 0
+    names = BLOCKS if numbers.size > _SETS * n_couplings(visible, hidden) else BONDS
     for _ in range(_SETS):
         blocks = {}
         for name, shape in shapes(visible, hidden).items():
+            if name not in names:
+                continue
             size = int(np.prod(shape))
             blocks[name] = numbers[place : place + size].reshape(shape)
             place += size
@@ -61,13 +70,23 @@ def unpack_couplings(data: bytes, visible: int, hidden: int) -> list[dict[str, N
 
 
 def unpack_trace(data: bytes) -> NDArray[np.float64]:
-    """Return a trace, one row per iteration."""
-    return np.frombuffer(data, dtype=_NUMBER).reshape(-1, len(TRACE_COLUMNS))
+    """Return a trace, one row per iteration. One written before networks had fields has fewer columns; those it lacks
+    are NaN.
+    """
+    numbers = np.frombuffer(data, dtype=_NUMBER)
+    for names in (TRACE_COLUMNS, _TRACE_WITHOUT_FIELDS):
+        if numbers.size % len(names) == 0:
+            rows = numbers.reshape(-1, len(names))
+            if np.array_equal(rows[:, 0], np.arange(len(rows))):  # the first column counts iterations
+                break
+    found = np.full((len(rows), len(TRACE_COLUMNS)), np.nan)
+    found[:, [TRACE_COLUMNS.index(name) for name in names]] = rows
+    return found
 
 
 def bytes_a_run(keep: Keep, visible: int, hidden: int, iterations: int) -> int:
     """Return the largest size of one run's artifacts, in bytes."""
-    couplings = _SETS * n_couplings(visible, hidden) if keep.couplings else 0
+    couplings = _SETS * n_couplings(visible, hidden, bias=True) if keep.couplings else 0
     trace = iterations * len(TRACE_COLUMNS) if keep.trace else 0
     return _NUMBER.itemsize * (couplings + trace)
 
