@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from kising.blocks import BONDS
+from kising.blocks import BLOCKS, BONDS
 from kising.sweep.store.column_types import Column
 from kising.sweep.store.columns import COLUMNS, PARAMETERS, SCALING_COLUMNS, SUMMARY_COLUMNS
 
@@ -58,7 +58,9 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
         if group["data.length"].nunique() < 2:
             continue
         undiverged = group[(group["status"] == "done") & (group["outcome"] != "diverged")]
-        for block in BONDS:
+        for block in BLOCKS:
+            if block not in BONDS and group[f"converged_{block}"].isna().all():
+                continue  # a field that was not learned
             errors = undiverged[f"rmse_{block}"].astype(float)
             usable = undiverged[np.isfinite(errors) & (errors > 0)]
             slope, low, high, count = _slope(usable, f"rmse_{block}")
