@@ -80,6 +80,13 @@ class Couplings(_Blocks):
         """With zeros for the biases that a learner left out."""
         return Couplings(self.J, self.K, self.L, *(x if x.size else None for x in self[3:]))
 
+    @property
+    def lean(self) -> "Couplings":
+        """Without fields that are zero."""
+        biases = ("h", "b") if self.h.any() or self.b.any() else ()
+        weights = ("F", "G") if self.F.size or self.G.size else ()
+        return self.only((*biases, *weights))
+
     def only(self, blocks: Collection[str]) -> "Couplings":
         """With empty arrays in the place of all other fields."""
         empty = {

@@ -57,7 +57,7 @@ def _signs_of(
         up, down, zero = rows == 1, rows == -1, rows == 0
 
         def where(hits: npt.NDArray[np.bool_], start: int = start) -> str:
-            t, i = np.argwhere(hits)[0].tolist()
+            t, i = divmod(int(np.argmax(hits)), hits.shape[1])
             return f"{place(k, start + t)}, {spin_named(names[i], i)}"
 
         strange = ~(up | down | zero)
