@@ -167,6 +167,6 @@ def _sums(chunk: Chunk, estimate: Estimate, couplings: Couplings) -> Gradient:
 
 
 def _apart(known: Array, biases: Array, sensitivity: Array, *, bias: bool) -> tuple[Array, Array, Array]:
-    """The slopes of couplings to known inputs: to spins, to the constant (in the shape of the biases), and to inputs."""
+    """The slopes of couplings to known inputs: to spins, to the constant (shaped as the biases), and to inputs."""
     end = known.shape[1] - sensitivity.shape[1]
     return known[:, : end - bias], known[:, end - bias : end].reshape(biases.shape), known[:, end:]
