@@ -16,7 +16,7 @@ Place = Callable[[int, int], str]
 """(piece, step) -> where that is, for a message"""
 
 #: Entries examined at a time: the masks of a long recording would take more memory than the recording.
-EXAMINED = 1 << 20
+EXAMINED = 1 << 16
 
 
 class Signs(NamedTuple):
