@@ -78,8 +78,8 @@ class Couplings(_Blocks):
     @property
     def filled(self) -> "Couplings":
         """With zeros for the biases that a learner left out."""
-        biases = (x if x.size else None for x in (self.h, self.b))
-        return Couplings(self.J, self.K, self.L, *biases, self.F, self.G)
+        h, b = (x if x.size else None for x in (self.h, self.b))
+        return Couplings(self.J, self.K, self.L, h, b, self.F, self.G)
 
     @property
     def lean(self) -> "Couplings":
