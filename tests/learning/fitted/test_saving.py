@@ -66,7 +66,7 @@ def test_numbers_that_are_not_finite_survive(tmp_path: Path) -> None:
     found = fitted(errors=True)
     errors = found.standard_error._replace(J=np.full((4, 4), np.inf))
     odd = replace(
-        found, standard_error=errors, training_log_likelihood=np.nan, rmse=dict.fromkeys("JKL", np.inf)
+        found, standard_error=errors, training_log_likelihood=np.nan, rmse=dict.fromkeys("JKLhb", np.inf)
     )
     odd.save(tmp_path / "fit.npz")
     assert load_fit(tmp_path / "fit.npz") == odd
