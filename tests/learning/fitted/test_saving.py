@@ -30,7 +30,7 @@ def fitted(**options) -> Fit:
 CASES = {
     "plain": {},
     "with errors": {"errors": True},
-    "sampled": {"estimator": "gibbs", "max_iterations": 40, "errors": True},
+    "sampled": {"estimator": "gibbs", "max_iterations": 100, "errors": True},
     "with a truth": {"truth": draw_couplings(4, 3, seed=7), "start": "signs"},
     "with a prior": {"estimator": "bp", "prior": 3.0, "estep_damping": 0.5, "precision": "float32"},
     "of a child of a seed": {"seed": np.random.SeedSequence(2**80).spawn(3)[2]},
@@ -43,6 +43,7 @@ def test_what_is_loaded_equals_what_was_saved(tmp_path: Path, case: str) -> None
     found = fitted(**CASES[case])
     if case == "plain":
         found = replace(found, names=("a", "é b", "c,d", '"'))
+    assert (found.monte_carlo_error is not None) == (case == "sampled")
     found.save(tmp_path / "fit.npz")
     loaded = load_fit(str(tmp_path / "fit.npz"))
     assert loaded == found
