@@ -167,6 +167,16 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
     assert len(messages) > 0.8 * len(places)
 
 
+def test_an_array_that_claims_to_be_smaller_is_refused(tmp_path: Path) -> None:
+    """Of such an array NumPy reads a part, and so never gets to the checksum of the whole."""
+    path = tmp_path / "fit.npz"
+    data = to_bytes(fitted(errors=True))
+    place = data.index(b"(4, 4)", data.index(b"J_error.npy"))
+    path.write_bytes(data[:place] + b"(4, 2)" + data[place + 6 :])
+    with pytest.raises(KisingError, match=r"fit.npz: .* J_error.npy does not match its checksum"):
+        load_fit(path)
+
+
 @pytest.mark.parametrize("length", [0, 1, 100, 5000, -1])
 def test_short_files_are_refused_by_name(tmp_path: Path, length: int) -> None:
     path = tmp_path / "fit.npz"
