@@ -99,7 +99,8 @@ def test_the_false_discovery_rate_is_the_nominal_one(capsys: pytest.CaptureFixtu
     rate, power = float(np.mean(found[:, 1] / np.maximum(found[:, 0], 1))), float(found[:, 2].mean() / 1000)
     with capsys.disabled():
         print(
-            f"\n40 networks (20, 4), c = 0.2, T = 10000, J with q < 0.1: false discovery rate {rate:.3f}, power {power:.3f}"
+            "\n40 networks (20, 4), c = 0.2, T = 10000, J with q < 0.1: "
+            f"false discovery rate {rate:.3f}, power {power:.3f}"
         )
     assert rate <= 0.12
     assert power > 0.5
