@@ -80,7 +80,10 @@ def test_what_follows_from_a_recording_is_that_of_its_slices(cut) -> None:
     slices = Slices.of(spins, u)
     before, now = (
         np.concatenate(
-            [np.hstack([s[k : k - 2], np.ones((len(s) - 2, 1)), x[k : k - 2]]) for s, x in zip(spins, u)]
+            [
+                np.hstack([s[k : k - 2], np.ones((len(s) - 2, 1)), x[k : k - 2]])
+                for s, x in zip(spins, u, strict=True)
+            ]
         )
         for k in (0, 1)
     )
