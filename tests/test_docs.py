@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,15 @@ def test_the_readme_is_short_and_its_python_runs(tmp_path: Path, monkeypatch: py
     names: dict[str, object] = {}
     exec(code, names)
     assert names["z"].shape == (20, 20)
+
+
+def test_the_examples_of_the_page_on_fits_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "fits.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec("\n".join(examples), names)
+    assert len(names["real"]) > 10
+    assert names["fit"].summary().splitlines()[0] in (ROOT / "docs" / "fits.md").read_text()
 
 
 def test_the_sweep_file_of_the_documentation_plans(tmp_path: Path) -> None:

@@ -191,12 +191,13 @@ def fit(
     """
     hidden = index(hidden)
     check_values("model", hidden=hidden)
+    given, options = _start_apart(options)
+    FIT.learner(options, {"model.hidden": hidden, "score.errors": errors}, function="fit")
     recording = fittable(as_segments(visible, covariates))
     for note in recording.notes:
         warnings.warn(note, RecordingWarning, stacklevel=2)
     shape = (recording.n_visible, hidden)
     units = _units(recording)
-    given, options = _start_apart(options)
     sizes = {"model.visible": shape[0], "model.hidden": hidden, "score.errors": errors}
     learner = FIT.learner(options, sizes, function="fit")
     if given is not None and learner.starts > 1:
