@@ -126,7 +126,7 @@ def from_bytes(data: bytes) -> Fit:
         options = about["options"]
         return Fit(
             couplings=couplings,
-            converged={name: bool(about["converged"][name]) for name in BLOCKS},
+            converged={name: bool(about["converged"][name]) for name in BLOCKS if name in about["converged"]},
             rmse={k: float(x) for k, x in zip(BLOCKS, found["rmse"], strict=True)}
             if "rmse" in found
             else None,
