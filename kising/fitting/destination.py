@@ -30,7 +30,7 @@ _ELSEWHERE: Final = "choose another name with --out"
 
 def default_folder(recording: Path) -> Path:
     """The folder for a recording: its name, with .fit in the place of its ending."""
-    return recording.with_suffix(".fit")
+    return recording.parent / f"{recording.stem}.fit"
 
 
 def is_file_name(out: Path) -> bool:

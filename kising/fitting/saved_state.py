@@ -57,7 +57,7 @@ class SavedState:
     identity: str
     report: Callable[[str], None]
     """takes a line where a file cannot be used"""
-    seconds: float = SECONDS
+    seconds: float = field(default_factory=lambda: SECONDS)
     clock: Callable[[], float] = time.monotonic
     _due: float = field(init=False)
 

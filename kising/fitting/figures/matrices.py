@@ -80,6 +80,7 @@ def _bars(found: Fit, block: Block) -> str:
         if error is not None:
             axes.errorbar(places, values, error, fmt="none", ecolor=INK, linewidth=0.8)
         axes.axhline(0, color=INK, linewidth=0.6)
+        axes.set_xlim(-1, len(values))
         axes.set_title(f"{block.name}: {MEANING[block.name]}")
         axes.set_xlabel(f"{block.rows} spin")
         axes.set_ylabel("bias" + ", with 95% intervals" * (error is not None))

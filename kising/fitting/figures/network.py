@@ -31,7 +31,7 @@ def network_figure(found: Fit, edges: pd.DataFrame) -> tuple[str, str] | None:
         return None
     arrows, caption = _arrows(found, edges)
     return svg(
-        lambda axes: _draw(axes, found, arrows), "Network of significant couplings", height=6.0, width=6.0
+        lambda axes: _draw(axes, found, arrows), "Network of significant couplings", height=5.0, width=6.0
     ), caption
 
 
@@ -106,7 +106,7 @@ def _draw(axes: Axes, found: Fit, arrows: pd.DataFrame) -> None:
             x * reach, y * reach, text if len(text) <= 12 else text[:11] + "…", fontsize=8, va="center",
             ha="center" if inside or square or abs(x) < 0.2 else "left" if x > 0 else "right", zorder=4,
         )  # fmt: skip
-    axes.set_xlim(-1.35, 1.35)
-    axes.set_ylim(-1.2, 1.2)
+    axes.set_xlim(-1.4, 1.4)
+    axes.set_ylim(-1.15, 1.15)
     axes.set_aspect("equal")
     axes.set_axis_off()
