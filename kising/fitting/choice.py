@@ -1,7 +1,7 @@
 """How many hidden spins: held-out scores of several numbers, and the one-standard-error rule.
 
 Every number Nh is fitted to the training data of every fold and scored on the rest, by two scores in nats per slice:
-the joint log-likelihood of all spins, and the forecast of each spin by itself (docs/maths.md, "Held-out scores"). The
+the joint log-likelihood of all spins, and the forecast of each spin by itself (docs/maths.md, "The larger model"). The
 best number has the largest mean joint score. Chosen is the smallest number whose mean difference from the best, paired
 over folds, is at most the standard error of that difference.
 

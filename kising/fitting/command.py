@@ -26,6 +26,7 @@ from kising.fitting.destination import (
     make_folder,
     write_results,
 )
+from kising.fitting.folds import cut
 from kising.options import LARGEST_ERROR_MATRIX
 from kising.recordings import Segments, fittable, read_recording
 from kising.sweep.drive.signals import StopRequest
@@ -108,6 +109,8 @@ def _check(request: Request, segments: Segments) -> None:
                 f"--hidden {hidden}: the network would have {size} couplings; assume fewer hidden spins"
             )
         _learner(request, segments, hidden)
+    if len(request.hidden) > 1:
+        cut(segments, request.folds)
 
 
 def _learner(request: Request, segments: Segments, hidden: int) -> Learner:
@@ -205,7 +208,7 @@ class _Work:
 
     def _choice(self, display: Display) -> Choice:
         from kising.fitting.choice import Scores, choose_hidden
-        from kising.fitting.folds import cut, without_silent
+        from kising.fitting.folds import without_silent
         from kising.fitting.saved_state import data_hash, identity
 
         assert self.folder is not None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kising.fitting.figures.svg import COLOUR_MAP, svg, tick_names
+from kising.fitting.figures.svg import COLOUR_MAP, drawable, svg, tick_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,7 +75,7 @@ def _draw(axes: Axes, spins: Spins, hidden: Array, names: tuple[str, ...]) -> No
     if listed is not None and nv <= 24:
         ticks, texts = [i + 0.5 for i in range(nv)], listed[:nv]
     elif nv:
-        ticks, texts = [0.5, nv - 0.5], [names[0], names[nv - 1]]
+        ticks, texts = [0.5, nv - 0.5], [drawable(names[0]), drawable(names[nv - 1])]
     if nh:
         # A gap of one row between visible and hidden spins.
         axes.imshow(

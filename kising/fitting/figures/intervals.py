@@ -8,7 +8,7 @@ import numpy as np
 
 from kising.blocks import BONDS
 from kising.fitting.figures.matrices import INTERVAL
-from kising.fitting.figures.svg import COLOURS, INK, svg
+from kising.fitting.figures.svg import COLOURS, INK, drawable, svg
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +58,9 @@ def _figure(rows: pd.DataFrame, reach: float, height: float, number: int, talles
             axes.plot(value, place, "o", color=colour, markersize=4)
         axes.axvline(0, color=INK, linewidth=0.6)
         axes.set_yticks(
-            range(len(rows)), [f"{row.block}  {label(row)}" for row in rows.itertuples()], fontsize=8
+            range(len(rows)),
+            [f"{row.block}  {drawable(label(row), 28)}" for row in rows.itertuples()],
+            fontsize=8,
         )
         axes.set_ylim(tallest - 0.4, -0.6)
         axes.set_xlim(-reach, reach)

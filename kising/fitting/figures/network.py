@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kising.fitting.figures.svg import INK, NEGATIVE, POSITIVE, svg
+from kising.fitting.figures.svg import INK, NEGATIVE, POSITIVE, drawable, svg
 from kising.learning.fitted.edges import labels
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _draw(axes: Axes, found: Fit, arrows: pd.DataFrame) -> None:
         text = name.removeprefix("hidden ") if square else name
         reach = 1.0 if inside or square else 1.0 + 0.06 + np.sqrt(size) / 300
         axes.text(
-            x * reach, y * reach, text if len(text) <= 12 else text[:11] + "…", fontsize=8, va="center",
+            x * reach, y * reach, drawable(text), fontsize=8, va="center",
             ha="center" if inside or square or abs(x) < 0.2 else "left" if x > 0 else "right", zorder=4,
         )  # fmt: skip
     axes.set_xlim(-1.4, 1.4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from html import escape
 from itertools import cycle
@@ -35,7 +36,8 @@ def svg(draw: Draw, text: str, *, height: float = 3.4, width: float = WIDTH) -> 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with rc_context(_settings(text)):
+    with rc_context(_settings(text)), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # names may be in any script
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         draw(figure.subplots())
@@ -76,4 +78,11 @@ def tick_names(names: Iterable[str], most: int = 24, longest: int = 10) -> list[
     listed = [name.removeprefix("hidden ") for name in names]
     if len(listed) > most:
         return None
-    return [name if len(name) <= longest else name[: longest - 1] + "…" for name in listed]
+    return [drawable(name, longest) for name in listed]
+
+
+def drawable(name: str, longest: int = 12) -> str:
+    """A name as it can stand in a figure: short, on one line, and not taken for a formula."""
+    text = "".join(letter if letter.isprintable() else " " for letter in name)
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
+    return text.replace("$", r"\$")
