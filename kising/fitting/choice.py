@@ -11,6 +11,7 @@ Scores are written down as they are found. The same command goes on after those 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from kising.atomic import atomic_write
 from kising.estimators.slices import Slices
 from kising.fitting.folds import Fold
 from kising.recordings import Segments
+from kising.sweep.drive.progress import duration
 
 if TYPE_CHECKING:
     from kising.learning.fit import Fit
@@ -215,12 +217,15 @@ def choose_hidden(
 ) -> Choice:
     """Choose among the numbers asked for. `learn` fits a number of hidden spins; its last argument is a title."""
     numbers = sorted({0, *asked})
-    for k, fold in enumerate(folds):
-        for hidden in numbers:
-            key = f"hidden {hidden} fold {k}"
-            if key not in scores:
-                title = f"Nh = {hidden}, fold {k + 1} of {len(folds)}"
-                scores.put(key, score_fit(learn(fold.training, hidden, title), fold.held_out, threads))
+    pairs = [(k, hidden) for k in range(len(folds)) for hidden in numbers]
+    missing = [pair for pair in pairs if f"hidden {pair[1]} fold {pair[0]}" not in scores]
+    began = time.monotonic()
+    for done, (k, hidden) in enumerate(missing):
+        left = (time.monotonic() - began) * (len(missing) / done - 1) if done else 0.0
+        whole = f", all in about {duration(left)}" if done else ""
+        title = f"fit {done + 1} of {len(missing)}{whole}: Nh = {hidden}, fold {k + 1} of {len(folds)}"
+        fitted = learn(folds[k].training, hidden, title)
+        scores.put(f"hidden {hidden} fold {k}", score_fit(fitted, folds[k].held_out, threads))
     found = {
         hidden: tuple(score for k in range(len(folds)) if (score := scores.get(f"hidden {hidden} fold {k}")))
         for hidden in numbers

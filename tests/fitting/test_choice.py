@@ -129,7 +129,7 @@ def test_scores_are_those_of_fits_and_are_not_computed_twice(visible, tmp_path) 
         (tmp_path / "choice.json").read_text().replace("hidden 2 fold 2", "hidden 9 fold 2")
     )
     choose("mine")
-    assert made[9:] == ["Nh = 2, fold 3 of 3"]
+    assert made[9:] == ["fit 1 of 1: Nh = 2, fold 3 of 3"]
     choose("other")
     assert len(made) == 19
 
