@@ -290,7 +290,7 @@ class FilePath(Text):
 
     def json_schema(self) -> dict[str, Any]:
         """A JSON string, or null."""
-        return {"type": ["string", "null"]}
+        return {"type": ["string", "null"], "pattern": "^[^\\u0000]+$"}
 
     def in_column(self, value: Any) -> Any:
         """The name of the file: the same results on every machine have the same rows."""

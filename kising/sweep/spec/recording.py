@@ -37,7 +37,7 @@ def read_content(path: str) -> Segments:
         found = Path(path).stat()
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise RecordingError(f"{path}: cannot read the recording: {reason}") from error
+        raise RecordingError(f"{_shown(path)}: cannot read the recording: {reason}") from error
     return _read(path, found.st_mtime_ns, found.st_size)
 
 
@@ -51,7 +51,11 @@ def _read(path: str, changed: int, size: int) -> Segments:
     except RecordingError:
         raise
     except InputError as error:
-        raise RecordingError(f"{path}: {error}") from error
+        raise RecordingError(f"{_shown(path)}: {error}") from error
+
+
+def _shown(path: str) -> str:
+    return path if path.isprintable() else show(path)
 
 
 def content_hash(recording: Segments) -> str:
