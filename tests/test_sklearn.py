@@ -118,9 +118,9 @@ def test_recordings_are_of_signs_or_of_zeros_and_ones() -> None:
     for other in (RECORDING > 0, (RECORDING + 1) // 2, (RECORDING + 1) / 2.0, RECORDING.tolist()):
         assert clone(model).fit(other).fit_ == signs
     assert model.score(RECORDING > 0) == signs.log_likelihood()
-    with pytest.raises(InputError, match="step 0, spin 0 is -?2: spins are ±1 or 0/1"):
+    with pytest.raises(InputError, match=r"step 0, spin 0 is -?2: spins are ±1 or 0/1"):
         model.fit(RECORDING * 2)
-    with pytest.raises(InputError, match="the recording holds both -1 .* and 0 \\(step 0, spin 0\\)"):
+    with pytest.raises(InputError, match=r"the recording holds both -1 .* and 0 \(step 0, spin 0\)"):
         model.fit(np.vstack([np.zeros(4), RECORDING]))
 
 
