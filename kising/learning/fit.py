@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import index
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -136,9 +136,15 @@ class Fit(Learned):
             raise InputError("couplings that diverged have no standard errors")
         sizes = {"model.visible": slices.n_visible, "model.hidden": self.hidden, "score.errors": True}
         FIT.learner(self.options, sizes, function="with_errors")
-        learned = self.couplings.only(self.converged)
-        errors = standard_errors(learned, slices, seed=error_seed(self.seed)).filled
-        noise = self.monte_carlo_error
+        # Of a network without hidden spins, `converged` has h but not b.
+        pairs = (("h", "b"), ("F", "G"))
+        learned = self.couplings.only([name for pair in pairs if pair[0] in self.converged for name in pair])
+        # In the units in which learning goes, as the ridge of the information is the same for all inputs.
+        units = _units(segments)
+        found = standard_errors(
+            _in_units(learned, units), _unit_slices(segments, units), seed=error_seed(self.seed)
+        )
+        errors, noise = _in_units(found.filled, 1.0 / units), self.monte_carlo_error
         return replace(
             self, standard_error=errors if noise is None else Couplings(*map(np.hypot, errors, noise))
         )
@@ -217,9 +223,8 @@ def fit(
     if scales is None:
         scales = nominal_scales(*shape) if truth is None else scales_of(truth)._replace(F=1.0, G=1.0)
     numbers = as_numbers(seed)
-    inputs = None if recording.covariates is None else [u / units for u in recording.covariates]
     session = Session.of(
-        Slices.of(recording.spins, inputs),
+        _unit_slices(recording, units),
         hidden,
         learner,
         seed=numbers,
@@ -254,6 +259,20 @@ def _units(recording: Segments) -> Array:
         return np.ones(0)
     spread: Array = np.std(np.concatenate(recording.covariates), axis=0)
     return np.where(spread > 0, spread, 1.0)
+
+
+def _unit_slices(recording: Segments, units: Array) -> Slices:
+    """The slices, with inputs divided by their units."""
+    inputs = None if recording.covariates is None else [u / units for u in recording.covariates]
+    return Slices.of(recording.spins, inputs)
+
+
+@overload
+def _in_units(couplings: Couplings, units: Array) -> Couplings: ...
+
+
+@overload
+def _in_units(couplings: None, units: Array) -> None: ...
 
 
 def _in_units(couplings: Couplings | None, units: Array) -> Couplings | None:
