@@ -78,7 +78,15 @@ class Couplings(_Blocks):
     @property
     def filled(self) -> "Couplings":
         """With zeros for the biases that a learner left out."""
-        return Couplings(self.J, self.K, self.L, *(x if x.size else None for x in self[3:]))
+        h, b = (x if x.size else None for x in (self.h, self.b))
+        return Couplings(self.J, self.K, self.L, h, b, self.F, self.G)
+
+    @property
+    def lean(self) -> "Couplings":
+        """Without fields that are zero."""
+        biases = ("h", "b") if self.h.any() or self.b.any() else ()
+        weights = ("F", "G") if self.F.size or self.G.size else ()
+        return self.only((*biases, *weights))
 
     def only(self, blocks: Collection[str]) -> "Couplings":
         """With empty arrays in the place of all other fields."""

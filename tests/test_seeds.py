@@ -36,7 +36,7 @@ def test_seeds_as_numbers_draw_the_same(name: str) -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    assert as_numbers(np.int64(4)) == 4
+    assert (as_numbers(np.int64(4)), type(as_numbers(np.int64(4)))) == (4, int)
     assert as_numbers(np.array([4, 2**40])) == (4, 0, 256)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from kising.bench import numpy_estep
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import checked_gradient
+from kising.estimators.slices import Slices
 from kising.learning.fit import fit
 from kising.learning.session import Session
 from kising.model import Couplings, Spins, bond_scales, draw_couplings, simulate
@@ -147,6 +148,31 @@ def thread_scaling(*, rounds: int) -> float:
     contenders = [partial(checked_gradient, couplings, visible, estep, threads=n) for n in (1, 2)]
     one, two = interleave(contenders, rounds, clock=time.perf_counter)
     return one / two
+
+
+def field_cost(*, rounds: int) -> dict[str, float]:
+    """What biases and two inputs cost the E-step with gradient, as a fraction of it, by estimator and network. The
+    fields themselves are zero: with others the same slices would take another number of iterations.
+    """
+    found = {}
+    for work in WORKLOADS[:3]:
+        couplings = draw_couplings(work.visible, work.hidden, connectivity=work.connectivity, seed=1)
+        visible = simulate(couplings, work.slices + 2, seed=2).visible
+        inputs = np.random.default_rng(3).standard_normal((len(visible), 2))
+        tiny = [np.full((n, 2), 1e-300) for n in (work.visible, work.hidden)]
+        fielded = couplings._replace(h=tiny[0][:, 0].copy(), b=tiny[1][:, 0].copy(), F=tiny[0], G=tiny[1])
+        for estimator in ("bp", "exact"):
+            estep = _estep(work.hidden, estimator=estimator)
+            plain, with_fields = interleave(
+                [
+                    partial(checked_gradient, couplings.only(()), Slices.of([visible]), estep, threads=1),
+                    partial(checked_gradient, fielded, Slices.of([visible], [inputs]), estep, threads=1),
+                ],
+                rounds,
+                clock=time.thread_time,
+            )
+            found[f"{estimator}, {work.name}"] = with_fields / plain - 1.0
+    return found
 
 
 def first_call() -> float:

@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 from kising.bench.measure import (
     Timing,
     as_rows,
+    field_cost,
     first_call,
     learning_time,
     loop_share,
@@ -38,6 +39,9 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
             yield _line(row)
     threads = thread_scaling(rounds=rounds)
     yield f"two threads against one (bp, w2): {threads:.2f}x"
+    fields = field_cost(rounds=rounds)
+    added = ", ".join(f"{100 * share:+.1f}% ({name})" for name, share in fields.items())
+    yield f"biases and two inputs add to the E-step: {added}"
     first = first_call()
     yield f"first E-step of a new process, with kernels on disk: {first:.2f} s"
     learned = learning_time(visible=20, hidden=4, connectivity=1.0, length=100_000 if full else 10_000)
@@ -65,6 +69,7 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
         "full": full,
         "estep": as_rows(rows),
         "two_threads_over_one": threads,
+        "fields_over_none": fields,
         "first_call_seconds": first,
         "learning": asdict(learned),
         "em_loop_share": share,

@@ -40,7 +40,14 @@ def race(*, visible: int, hidden: int, connectivity: float, length: int) -> Iter
     scales = bond_scales(visible, hidden, strength=1.0, connectivity=connectivity)
     for estimator in ("gibbs", "bp", "exact"):
         learn = partial(
-            fit, hidden=hidden, estimator=estimator, start="signs", truth=truth, scales=scales, seed=3
+            fit,
+            hidden=hidden,
+            estimator=estimator,
+            start="signs",
+            truth=truth,
+            scales=scales,
+            seed=3,
+            bias=False,
         )
         # The first call compiles.
         learn(recording[:50], max_iterations=2)

@@ -38,7 +38,7 @@ def assess(
     couplings: Couplings, recording: Recording, estep: EStep, *, against_exact: bool, threads: int = 1
 ) -> Assessment:
     """Average over hidden spins at the couplings given, and score the averages against the true hidden states."""
-    couplings = as_couplings(couplings)
+    couplings = as_couplings(couplings).lean
     visible, hidden = recording
     n_slices = len(visible) - 2
     sums = np.zeros(7)

@@ -25,44 +25,28 @@ CHUNK_SLICES = 4096
 class Chunk(NamedTuple):
     """The fields of a run of consecutive slices."""
 
-    before: Array
-    """s⁻, (B, Nv)"""
-    now: Array
-    """s, (B, Nv)"""
+    known_before: Array
+    """known inputs of the hidden spins: s⁻, 1 where there are biases, u⁻, (B, Nv+q)"""
+    known_now: Array
+    """known inputs of the visible spins: s, 1, u, (B, Nv+q)"""
     after: Array
     """s⁺, (B, Nv)"""
     theta: Array
     """θ, (B, Nv)"""
     b: Array
-    """b, (B, Nh)"""
+    """B_a, (B, Nh)"""
     g: Array
     """g, (B, Nh)"""
-    ones: Array
-    """1, (B, 1); empty, (B, 0), for a network without biases"""
-    inputs_before: Array
-    """u⁻, (B, p)"""
-    inputs_now: Array
-    """u, (B, p)"""
 
     @property
-    def extra_before(self) -> Array:
-        """Inputs of the hidden spins that are no spins: 1 and u⁻, (B, q)"""
-        return np.hstack([self.ones, self.inputs_before])
+    def before(self) -> Array:
+        """s⁻, (B, Nv)"""
+        return self.known_before[:, : self.after.shape[1]]
 
     @property
-    def extra_now(self) -> Array:
-        """Inputs of the visible spins that are no spins: 1 and u, (B, q)"""
-        return np.hstack([self.ones, self.inputs_now])
-
-    @property
-    def known_before(self) -> Array:
-        """All known inputs of the hidden spins: s⁻, 1 and u⁻, (B, Nv+q)"""
-        return np.hstack([self.before, self.ones, self.inputs_before])
-
-    @property
-    def known_now(self) -> Array:
-        """All known inputs of the visible spins: s, 1 and u, (B, Nv+q)"""
-        return np.hstack([self.now, self.ones, self.inputs_now])
+    def now(self) -> Array:
+        """s, (B, Nv)"""
+        return self.known_now[:, : self.after.shape[1]]
 
     def take(self, places: npt.NDArray[np.int64]) -> "Chunk":
         """Some of the slices."""
@@ -108,43 +92,33 @@ def cut(n_slices: int) -> list[slice]:
 
 def fields(couplings: Couplings, recording: Slices | Spins, part: slice) -> Chunk:
     """The chunk of slices `part` of a recording."""
-    window = as_slices(recording).window(part)
-    theta = _field(window.now @ couplings.J.T, couplings.h, couplings.F, window.inputs_now)
-    b = _field(window.before @ couplings.L.T, couplings.b, couplings.G, window.inputs_before)
-    return Chunk(
-        window.before,
-        window.now,
-        window.after,
-        theta=theta,
-        b=b,
-        g=window.after @ couplings.K + b,
-        ones=np.ones((len(theta), 1 if couplings.h.size else 0)),
-        inputs_before=window.inputs_before,
-        inputs_now=window.inputs_now,
-    )
+    bias = bool(couplings.h.size)
+    before, now, after = as_slices(recording).window(part, bias=bias)
+    b = before @ _known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T
+    theta = now @ _known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T
+    return Chunk(before, now, after, theta=theta, b=b, g=after @ couplings.K + b)
 
 
-def _field(field: Array, bias: Array, weights: Array, inputs: Array) -> Array:
-    """A field of spins with that of biases and inputs added, where there are any."""
-    if bias.any():
-        field += bias
-    if weights.size:
-        field += inputs @ weights.T
-    return field
+def _known_weights(weights: Array, biases: Array, sensitivity: Array, *, bias: bool) -> Array:
+    """The weights of all known inputs, (N, Nv+q)."""
+    if not bias and not sensitivity.shape[1]:
+        return weights
+    return np.hstack([weights, biases.reshape(len(weights), int(bias)), sensitivity])
 
 
 def largest_fields(couplings: Couplings, chunk: Chunk) -> tuple[Array, Array]:
     """Bounds of |θ_i| and of |B_a|, whatever the spins of a chunk are."""
-    theta = _bound(couplings.J, couplings.h, couplings.F, chunk.inputs_now)
-    return theta, _bound(couplings.L, couplings.b, couplings.G, chunk.inputs_before)
+    theta = _bound(couplings.J, couplings.h, couplings.F, chunk.known_now)
+    return theta, _bound(couplings.L, couplings.b, couplings.G, chunk.known_before)
 
 
-def _bound(weights: Array, bias: Array, sensitivity: Array, inputs: Array) -> Array:
+def _bound(weights: Array, bias: Array, sensitivity: Array, known: Array) -> Array:
     bound: Array = np.sum(np.abs(weights), axis=1)
     if bias.any():
         bound = bound + np.abs(bias)
     if sensitivity.size:
-        bound = bound + np.max(np.abs(inputs @ sensitivity.T), axis=0)
+        inputs = np.abs(known[:, -sensitivity.shape[1] :]).max(axis=0)
+        bound = bound + np.abs(sensitivity) @ inputs
     return bound
 
 

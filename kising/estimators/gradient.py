@@ -91,7 +91,11 @@ def checked_gradient(
 ) -> Gradient:
     """`gradient` for arguments that were checked before: a learner calls it at every iteration on the same data."""
     slices = as_slices(recording)
-    parts = each_chunk(couplings, slices, estep, _sums, keep_pairs=False, threads=threads)
+
+    def sums(chunk: Chunk, estimate: Estimate, _: Errors | None) -> Gradient:
+        return _sums(chunk, estimate, couplings)
+
+    parts = each_chunk(couplings, slices, estep, sums, keep_pairs=False, threads=threads)
     return _mean(parts, len(slices), *couplings.K.shape)
 
 
@@ -115,7 +119,7 @@ def sampled_gradient(
         here = moved[part]
         sweep(couplings, chunk, here, out, first=part.start, key=key, iteration=iteration)
         sigma = here.astype(np.float64)
-        return _sums(chunk, out)._replace(hidden_hidden=sigma.T @ sigma)
+        return _sums(chunk, out, couplings)._replace(hidden_hidden=sigma.T @ sigma)
 
     return _mean(in_order(work, len(slices), threads), len(slices), nv, nh), moved
 
@@ -134,17 +138,20 @@ def _mean(parts: Iterator[Gradient], n_slices: int, nv: int, nh: int) -> Gradien
     )
 
 
-def _sums(chunk: Chunk, estimate: Estimate, _: Errors | None = None) -> Gradient:
+def _sums(chunk: Chunk, estimate: Estimate, couplings: Couplings) -> Gradient:
     mu, n = estimate.mu, len(estimate.mu)
     totals = add_up(chunk, estimate)
+    bias = bool(couplings.h.size)
+    J, h, F = _apart(totals.surprise.T @ chunk.known_now, couplings.h, couplings.F, bias=bias)
+    L, b, G = _apart(totals.hidden_surprise.T @ chunk.known_before, couplings.b, couplings.G, bias=bias)
     return Gradient(
-        J=totals.surprise.T @ chunk.now,
+        J=J,
         K=chunk.after.T @ mu - estimate.pair_sum,
-        L=totals.hidden_surprise.T @ chunk.before,
-        h=(totals.surprise.T @ chunk.ones).ravel(),
-        b=(totals.hidden_surprise.T @ chunk.ones).ravel(),
-        F=totals.surprise.T @ chunk.inputs_now,
-        G=totals.hidden_surprise.T @ chunk.inputs_before,
+        L=L,
+        h=h,
+        b=b,
+        F=F,
+        G=G,
         log_likelihood=float(np.sum(totals.log_likelihood)),
         converged=float(np.sum(estimate.converged)),
         corrected=float(np.sum(estimate.corrected)),
@@ -154,6 +161,12 @@ def _sums(chunk: Chunk, estimate: Estimate, _: Errors | None = None) -> Gradient
         abs_pair=float(estimate.pair_abs[0]),
         freedom_visible=n - totals.square_m,
         freedom_hidden=n - totals.square_expected,
-        visible_hidden=np.vstack([chunk.now.T @ mu, chunk.extra_now.T @ mu]),
+        visible_hidden=chunk.known_now.T @ mu,
         hidden_hidden=mu.T @ mu + np.diag(n - totals.square_mu),
     )
+
+
+def _apart(known: Array, biases: Array, sensitivity: Array, *, bias: bool) -> tuple[Array, Array, Array]:
+    """The slopes of couplings to known inputs: to spins, to the constant (shaped as the biases), and to inputs."""
+    end = known.shape[1] - sensitivity.shape[1]
+    return known[:, : end - bias], known[:, end - bias : end].reshape(biases.shape), known[:, end:]

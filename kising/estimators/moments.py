@@ -67,6 +67,8 @@ def infer(
         couplings, visible, covariates, options, "infer", sweeps=sweeps, seed=seed
     )
 
+    couplings = couplings.lean
+
     def moments(chunk: Chunk, estimate: Estimate, errors: Errors | None) -> tuple[Moments, Errors | None]:
         found = Moments(
             estimate.m,

@@ -19,18 +19,16 @@ from kising.recordings import Segments, as_segments
 
 
 class Window(NamedTuple):
-    """Some slices, as arrays of floats."""
+    """Some slices, as arrays of floats. What is known of the inputs of a spin are spins, then 1 where biases are asked
+    for, then inputs.
+    """
 
-    before: Array
-    """s⁻, (B, Nv)"""
-    now: Array
-    """s, (B, Nv)"""
+    known_before: Array
+    """(s⁻, 1, u⁻), (B, Nv+q)"""
+    known_now: Array
+    """(s, 1, u), (B, Nv+q)"""
     after: Array
     """s⁺, (B, Nv)"""
-    inputs_before: Array
-    """u(t-1), (B, p)"""
-    inputs_now: Array
-    """u(t), (B, p)"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +66,11 @@ class Slices:
         return int(self.inputs.shape[1])
 
     @property
+    def middle(self) -> npt.NDArray[np.int64]:
+        """Where the middle of each slice lies in `spins`, (n,)"""
+        return np.arange(1, len(self.spins) - 1) if self.centres is None else self.centres
+
+    @property
     def after(self) -> Spins:
         """s⁺ of every slice, (n, Nv)"""
         return self.spins[2:] if self.centres is None else self.spins[self.centres + 1]
@@ -78,15 +81,31 @@ class Slices:
             return Slices(self.spins[: n + 2], self.inputs[: n + 2], None)
         return Slices(self.spins, self.inputs, self.centres[:n])
 
-    def window(self, part: slice) -> Window:
+    def window(self, part: slice, *, bias: bool) -> Window:
         """The slices of a range."""
         if self.centres is None:
-            spins = self.spins[part.start : part.stop + 2].astype(np.float64)
-            inputs = self.inputs[part.start : part.stop + 2]
-            return Window(spins[:-2], spins[1:-1], spins[2:], inputs[:-2], inputs[1:-1])
+            steps = self._known(slice(part.start, part.stop + 2), bias=bias)
+            only_spins = steps.shape[1] == self.n_visible
+            after = steps[2:] if only_spins else _floats(self.spins[part.start + 2 : part.stop + 2])
+            return Window(steps[:-2], steps[1:-1], after)
         t = self.centres[part]
-        before, now, after = (self.spins[t + step].astype(np.float64) for step in (-1, 0, 1))
-        return Window(before, now, after, self.inputs[t - 1], self.inputs[t])
+        return Window(self._known(t - 1, bias=bias), self._known(t, bias=bias), _floats(self.spins[t + 1]))
+
+    def _known(self, steps: slice | npt.NDArray[np.int64], *, bias: bool) -> Array:
+        spins = self.spins[steps]
+        if not bias and not self.n_inputs:
+            return _floats(spins)
+        # One array, written once: fields then cost a chunk's products a few more columns, and no pass of their own.
+        n, nv = spins.shape
+        known = np.empty((n, nv + bias + self.n_inputs))
+        known[:, :nv] = spins
+        known[:, nv : nv + bias] = 1.0
+        known[:, nv + bias :] = self.inputs[steps]
+        return known
+
+
+def _floats(spins: Spins) -> Array:
+    return spins.astype(np.float64)
 
 
 def as_slices(recording: Slices | Spins) -> Slices:

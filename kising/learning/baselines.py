@@ -27,9 +27,9 @@ def memoryless(slices: Slices) -> Slices:
 
     Learning from these is learning with J = L = 0; inputs stay as they are.
     """
-    window = slices.window(slice(0, len(slices)))
     spins = np.zeros((3 * len(slices), slices.n_visible), dtype=np.int8)
     spins[2::3] = slices.after
     inputs = np.zeros((3 * len(slices), slices.n_inputs))
-    inputs[0::3], inputs[1::3] = window.inputs_before, window.inputs_now
+    t = slices.middle
+    inputs[0::3], inputs[1::3] = slices.inputs[t - 1], slices.inputs[t]
     return Slices(spins, inputs, np.arange(1, len(spins), 3))

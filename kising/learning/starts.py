@@ -97,8 +97,8 @@ def fit_visible(recording: Slices | Spins, *, bias: bool = False) -> Array:
         second = np.zeros((size, size))
         freedom = np.zeros(nv)
         for part in cut(n_slices):
-            window = slices.window(part)
-            x = np.hstack([window.now, np.ones((len(window.now), int(bias))), window.inputs_now])
+            window = slices.window(part, bias=bias)
+            x = window.known_now
             expected = np.tanh(x @ J.T)
             slope += (window.after - expected).T @ x
             second += x.T @ x

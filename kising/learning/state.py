@@ -38,12 +38,7 @@ def spin_products(recording: Slices | Spins, *, bias: bool = False) -> SpinProdu
     now = np.zeros((size, size))
     before = np.zeros((size, size))
     for part in cut(len(slices)):
-        window = slices.window(part)
-        ones = np.ones((len(window.now), int(bias)))
-        x, earlier = (
-            np.hstack([window.now, ones, window.inputs_now]),
-            np.hstack([window.before, ones, window.inputs_before]),
-        )
+        earlier, x, _ = slices.window(part, bias=bias)
         before += earlier.T @ earlier
         now += x.T @ x
     return SpinProducts(now / len(slices), before / len(slices))

@@ -26,8 +26,8 @@ def as_segments(
     TsdFrame. `covariates` are known inputs in the same forms, with as many rows.
 
     Steps with NaN or masked entries are left out and split segments (`missing="drop"`). `width` is the number of spins
-    expected, if that is known. Data that cannot be a recording raise an InputError; what only looks wrong is described
-    in `notes`. An int8 array of ±1 is used without a copy.
+    expected, if that is known: spins are then not judged. Data that cannot be a recording raise an InputError; what
+    only looks wrong is described in `notes`. An int8 array of ±1 is used without a copy.
     """
     check_missing(missing)
     if isinstance(data, Segments):
@@ -69,5 +69,5 @@ def assemble(source: Pieces, covariates: Any = None, *, width: int | None = None
         covariate_names=input_names,
         columns=tuple(range(nv)),
         origins=tuple((source.pieces[k].trial, source.pieces[k].first + a) for k, a, _ in kept),
-        notes=(*source.notes, *notes, *column_notes(spins, names)),
+        notes=(*source.notes, *notes, *(column_notes(spins, names) if width is None else ())),
     )

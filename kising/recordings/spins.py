@@ -16,7 +16,7 @@ Place = Callable[[int, int], str]
 """(piece, step) -> where that is, for a message"""
 
 #: Entries examined at a time: the masks of a long recording would take more memory than the recording.
-EXAMINED = 1 << 20
+EXAMINED = 1 << 16
 
 
 class Signs(NamedTuple):
@@ -57,7 +57,7 @@ def _signs_of(
         up, down, zero = rows == 1, rows == -1, rows == 0
 
         def where(hits: npt.NDArray[np.bool_], start: int = start) -> str:
-            t, i = np.argwhere(hits)[0].tolist()
+            t, i = divmod(int(np.argmax(hits)), hits.shape[1])
             return f"{place(k, start + t)}, {spin_named(names[i], i)}"
 
         strange = ~(up | down | zero)

@@ -90,7 +90,7 @@ def test_slices_that_leave_floating_point_are_taken_one_at_a_time(monkeypatch: p
     couplings.L[0, :2] = 400.0
     visible = simulate(couplings, 200, seed=7).visible
     truth = one_at_a_time(couplings, visible, **SETTLED)
-    monkeypatch.setattr(bp, "_largest_exponent", lambda _: 1.0)
+    monkeypatch.setattr(bp, "_largest_exponent", lambda *_: 1.0)
     with np.errstate(over="ignore"):
         moments = infer_bp(couplings, visible, **SETTLED)
         slopes = gradient_bp(couplings, visible, **SETTLED)

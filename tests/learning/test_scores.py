@@ -8,19 +8,26 @@ from hypothesis import strategies as st
 from kising import Couplings, bond_scales, draw_couplings
 from kising.learning.scores import align, baseline, nominal_scales, pruned, rmse, scales_of
 
+SHARES = (0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0)
+
 
 def test_rmse_of_a_known_error() -> None:
     truth = draw_couplings(10, 4, seed=1)
     scales = bond_scales(10, 4, strength=1.0, connectivity=1.0)
     off = Couplings(*(x + sd * 0.25 for x, sd in zip(truth, scales, strict=True)))
-    assert rmse(off, truth, scales) == pytest.approx({"J": 0.25, "K": 0.25, "L": 0.25})
-    assert rmse(truth, truth, scales) == {"J": 0.0, "K": 0.0, "L": 0.0}
+    assert rmse(off, truth, scales) == pytest.approx(dict.fromkeys("JKLhb", 0.25))
+    assert rmse(truth, truth, scales) == dict.fromkeys("JKLhb", 0.0)
+    # Of blocks that are not learned there is no error.
+    assert rmse(off.only(()), truth, scales) == pytest.approx(dict.fromkeys("JKL", 0.25))
 
 
 def test_rmse_of_an_estimate_that_is_not_finite_is_infinite() -> None:
     truth = draw_couplings(3, 2, seed=1)
     broken = truth._replace(K=truth.K * np.nan)
-    assert rmse(broken, truth, nominal_scales(3, 2)) == {"J": 0.0, "K": np.inf, "L": 0.0}
+    assert rmse(broken, truth, nominal_scales(3, 2)) == {
+        **dict.fromkeys("JLhb", 0.0),
+        "K": np.inf,
+    }
 
 
 @pytest.mark.parametrize("connectivity", [0.1, 0.4, 1.0])
@@ -28,18 +35,18 @@ def test_zero_estimate_scores_the_baseline(connectivity: float) -> None:
     truth = draw_couplings(300, 300, connectivity=connectivity, seed=2)
     zero = Couplings(*(0 * x for x in truth))
     scales = bond_scales(300, 300, strength=1.0, connectivity=connectivity)
-    for value in rmse(zero, truth, scales).values():
+    for value in rmse(zero.only(()), truth, scales).values():
         assert value == pytest.approx(baseline(connectivity), rel=0.03)
 
 
 def test_pruning_sets_the_weak_to_zero_and_the_others_to_their_mean() -> None:
     block = np.array([[0.1, -2.0, 1.0], [3.0, 0.0, -0.2]])
     learned = Couplings(block[:, :2], block, block.T)
-    result = pruned(learned, (0.5, 0.5, 0.5))
+    result = pruned(learned, SHARES)
     np.testing.assert_array_equal(result.K, [[0, -2, 2], [2, 0, 0]])
     np.testing.assert_array_equal(result.L, [[0, 2], [-2, 0], [2, 0]])
     np.testing.assert_array_equal(result.J, [[0, -2], [3, 0]])
-    assert all((x == 0).all() for x in pruned(learned, (0.01, 0.0, 0.01)))
+    assert all((x == 0).all() for x in pruned(learned, (0.01, 0.0, 0.01, 1.0, 1.0, 1.0, 1.0)))
 
 
 def test_scales_of_the_truth_are_those_of_its_bonds() -> None:

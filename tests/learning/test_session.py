@@ -49,7 +49,7 @@ def test_the_result_is_that_of_fit() -> None:
         VISIBLE, 2, estimator="gibbs", start="signs", max_iterations=80, seed=1, scales=SCALES, truth=TRUTH,
         errors=True,
     )  # fmt: skip
-    assert vars(ours).keys() == vars(theirs).keys()
+    assert vars(ours).keys() < vars(theirs).keys()
     assert ours.standard_error is not None
     assert ours.state == theirs.state
     assert (ours.couplings, ours.standard_error) == (theirs.couplings, theirs.standard_error)

@@ -8,6 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kising import Couplings, draw_couplings, infer, simulate
+from kising.estimators.estep import EStep
+from kising.estimators.gradient import Gradient, checked_gradient
+from kising.options import Learner
 
 
 class Averages(NamedTuple):
@@ -53,6 +56,26 @@ def small_network(
     return couplings, simulate(couplings, length, seed=seed + 1).visible
 
 
+def network_with_fields(
+    seed: int,
+    *,
+    visible: int = 4,
+    hidden: int = 3,
+    inputs: int = 2,
+    strength: float = 1.0,
+    bias: float = 0.4,
+    length: int = 12,
+) -> tuple[Couplings, np.ndarray, np.ndarray]:
+    """A network with biases and known inputs, a recording of it, and the inputs, (T, p)."""
+    rng = np.random.default_rng((seed, 77))
+    couplings = draw_couplings(visible, hidden, strength=strength, bias=bias, seed=seed)
+    couplings = couplings._replace(
+        F=0.5 * rng.standard_normal((visible, inputs)), G=0.5 * rng.standard_normal((hidden, inputs))
+    )
+    covariates = rng.standard_normal((length, inputs))
+    return couplings, simulate(couplings, length, covariates=covariates, seed=seed + 1).visible, covariates
+
+
 def one_input_each(couplings: Couplings, seed: int) -> Couplings:
     """The network with at most one hidden input left to each visible spin: its replicated graph is a tree."""
     K = np.zeros_like(couplings.K)
@@ -60,6 +83,12 @@ def one_input_each(couplings: Couplings, seed: int) -> Couplings:
     rows = np.arange(K.shape[0])
     K[rows, chosen] = couplings.K[rows, chosen]
     return couplings._replace(K=K)
+
+
+def gradient_of_bonds(couplings: Couplings, recording: np.ndarray, estimator: str = "exact") -> Gradient:
+    """The gradient in the form that a learner without biases and inputs works on: only J, K and L are not empty."""
+    estep = EStep.of(Learner(estimator=estimator), couplings.K.shape[1])
+    return checked_gradient(couplings.only(()), recording, estep, threads=1)
 
 
 def assert_is_gradient(slopes, couplings: Couplings, recording: np.ndarray, how: dict) -> None:

@@ -81,5 +81,7 @@ def benjamini_hochberg(p: Array) -> Array:
     known = np.flatnonzero(~np.isnan(p))
     order = known[np.argsort(-p[known], kind="stable")]
     ranks = np.arange(len(order), 0, -1)
-    q[order] = np.minimum.accumulate(np.minimum(p[order] * len(order) / ranks, 1.0))
+    # p n / n can be an ulp below p.
+    adjusted = np.maximum(p[order] * len(order) / ranks, p[order])
+    q[order] = np.minimum.accumulate(np.minimum(adjusted, 1.0))
     return q

@@ -97,7 +97,7 @@ def to_bytes(fit: Fit) -> bytes:
         "state": np.frombuffer(checkpoint.save(fit.state), dtype=np.uint8),
     }
     if fit.rmse is not None:
-        arrays["rmse"] = np.array([fit.rmse[name] for name in BLOCKS])
+        arrays["rmse"] = np.array([fit.rmse.get(name, np.nan) for name in BLOCKS])
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
@@ -126,8 +126,8 @@ def from_bytes(data: bytes) -> Fit:
         options = about["options"]
         return Fit(
             couplings=couplings,
-            converged={name: bool(about["converged"][name]) for name in BLOCKS},
-            rmse={k: float(x) for k, x in zip(BLOCKS, found["rmse"], strict=True)}
+            converged={name: bool(about["converged"][name]) for name in BLOCKS if name in about["converged"]},
+            rmse={k: float(x) for k, x in zip(BLOCKS, found["rmse"], strict=True) if k in about["converged"]}
             if "rmse" in found
             else None,
             outcome=str(about["outcome"]),

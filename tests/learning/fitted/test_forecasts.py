@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.brute_force import small_network
 
 from kising import Couplings, draw_couplings, simulate
+from kising.estimators import chunks
 from kising.kernels.counter import key_of
 from kising.learning.fitted import forecasts as module
 from kising.learning.fitted.forecasts import forecast_log_likelihood, forecasts
@@ -38,7 +39,7 @@ def test_forecasts_are_sums_over_hidden_states(seed: int, visible: int, hidden: 
 
 
 def test_the_largest_sums_agree_too() -> None:
-    couplings, recording = small_network(3, visible=3, hidden=module.LARGEST_ENUMERATION, length=6)
+    couplings, recording = small_network(3, visible=3, hidden=12, length=6)
     found = forecasts(couplings, recording, key=KEY)
     np.testing.assert_allclose(found.up, by_direct_sum(couplings, recording), rtol=1e-10)
 
@@ -96,12 +97,20 @@ def test_enormous_couplings_forecast_certainties(hidden: int) -> None:
 
 
 @pytest.mark.parametrize("hidden", [3, 13])
-def test_threads_and_length_change_nothing(hidden: int) -> None:
+def test_threads_chunks_and_length_change_nothing(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
     couplings = draw_couplings(3, hidden, seed=1)
-    recording = simulate(couplings, 4300, seed=2).visible
-    one, three = (forecasts(couplings, recording, key=KEY, threads=n) for n in (1, 3))
-    assert one == three
-    assert np.array_equal(forecasts(couplings, recording[:4200], key=KEY).up, one.up[:4198])
+    recording = simulate(couplings, 150, seed=2).visible
+    whole = forecasts(couplings, recording, key=KEY)
+    monkeypatch.setattr(chunks, "CHUNK_SLICES", 32)
+    for threads in (1, 3):
+        assert forecasts(couplings, recording, key=KEY, threads=threads) == whole
+    assert np.array_equal(forecasts(couplings, recording[:100], key=KEY).up, whole.up[:98])
+
+
+def test_every_slice_has_draws_of_its_own() -> None:
+    couplings = draw_couplings(3, 13, seed=1)
+    found = forecasts(couplings, np.ones((150, 3), np.int8), key=KEY)
+    assert len(np.unique(found.up[:, 0])) > 140
 
 
 def test_the_score_is_the_log_probability_of_what_happened() -> None:

@@ -30,7 +30,7 @@ def fitted(**options) -> Fit:
 CASES = {
     "plain": {},
     "with errors": {"errors": True},
-    "sampled": {"estimator": "gibbs", "max_iterations": 40, "errors": True},
+    "sampled": {"estimator": "gibbs", "max_iterations": 100, "errors": True},
     "with a truth": {"truth": draw_couplings(4, 3, seed=7), "start": "signs"},
     "with a prior": {"estimator": "bp", "prior": 3.0, "estep_damping": 0.5, "precision": "float32"},
     "of a child of a seed": {"seed": np.random.SeedSequence(2**80).spawn(3)[2]},
@@ -43,6 +43,7 @@ def test_what_is_loaded_equals_what_was_saved(tmp_path: Path, case: str) -> None
     found = fitted(**CASES[case])
     if case == "plain":
         found = replace(found, names=("a", "é b", "c,d", '"'))
+    assert (found.monte_carlo_error is not None) == (case == "sampled")
     found.save(tmp_path / "fit.npz")
     loaded = load_fit(str(tmp_path / "fit.npz"))
     assert loaded == found
@@ -66,7 +67,7 @@ def test_numbers_that_are_not_finite_survive(tmp_path: Path) -> None:
     found = fitted(errors=True)
     errors = found.standard_error._replace(J=np.full((4, 4), np.inf))
     odd = replace(
-        found, standard_error=errors, training_log_likelihood=np.nan, rmse=dict.fromkeys("JKL", np.inf)
+        found, standard_error=errors, training_log_likelihood=np.nan, rmse=dict.fromkeys("JKLhb", np.inf)
     )
     odd.save(tmp_path / "fit.npz")
     assert load_fit(tmp_path / "fit.npz") == odd
@@ -164,6 +165,16 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
             messages.append(str(error))
     assert all(message.startswith(f"{path}: ") for message in messages)
     assert len(messages) > 0.8 * len(places)
+
+
+def test_an_array_that_claims_to_be_smaller_is_refused(tmp_path: Path) -> None:
+    """Of such an array NumPy reads a part, and so never gets to the checksum of the whole."""
+    path = tmp_path / "fit.npz"
+    data = to_bytes(fitted(errors=True))
+    place = data.index(b"(4, 4)", data.index(b"J_error.npy"))
+    path.write_bytes(data[:place] + b"(4, 2)" + data[place + 6 :])
+    with pytest.raises(KisingError, match=r"fit.npz: .* J_error.npy does not match its checksum"):
+        load_fit(path)
 
 
 @pytest.mark.parametrize("length", [0, 1, 100, 5000, -1])

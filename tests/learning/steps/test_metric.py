@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.brute_force import gradient_of_bonds
 
-from kising import bond_scales, draw_couplings, gradient, simulate
+from kising import bond_scales, draw_couplings, simulate
 from kising.estimators.gibbs.chains import first_chains
 from kising.kernels.counter import key_of
 from kising.learning.checkpoint import load, save
@@ -33,7 +34,7 @@ NV, NH, LENGTH = 5, 2, 400
 
 @pytest.fixture(scope="module")
 def network():
-    couplings = draw_couplings(NV, NH, seed=1)
+    couplings = draw_couplings(NV, NH, seed=1).only(())
     visible = simulate(couplings, LENGTH, seed=2).visible
     return couplings, visible, first_chains(LENGTH - 2, NH, key_of(3))
 
@@ -55,9 +56,9 @@ def information(
 def test_rows_are_divided_by_their_own_information(network, mixture) -> None:
     couplings, visible, chains = network
     metric = metric_of(Anchor(couplings, chains, True, mixture), visible)
-    slopes = gradient(couplings, visible, estimator="exact")
+    slopes = gradient_of_bonds(couplings, visible)
     step = metric_step(metric, slopes)
-    errors = complete_errors(metric, LENGTH - 2)
+    errors = complete_errors(metric, LENGTH - 2, couplings)
     for i in range(NV):
         own, average = information(couplings, visible, chains, i)
         mixed = mixture.own * own + mixture.average * own[0, 0] * average + RIDGE * np.eye(NV + NH)
@@ -81,8 +82,8 @@ def test_early_steps_and_large_networks_are_measured_by_averages(
     assert [len(x) for x in early.matrices] == [1, 1]
     # One matrix, and for each row a weight between its mean and the bound 1 that no information passes.
     assert np.all(early.weights.visible >= 0.5)
-    assert metric_step(early, gradient(couplings, visible, estimator="exact")).K.shape == (NV, NH)
-    assert complete_errors(early, 100).L.shape == (NH, NV)
+    assert metric_step(early, gradient_of_bonds(couplings, visible)).K.shape == (NV, NH)
+    assert complete_errors(early, 100, couplings).L.shape == (NH, NV)
     assert of_chains(couplings, chains, 16).rows
     monkeypatch.setattr(module, "LARGEST_METRIC", 10)
     assert not of_chains(couplings, chains, 16).rows
@@ -114,7 +115,7 @@ def test_no_coupling_moves_by_more_than_its_bond_scale(network) -> None:
 def session(network, **options) -> Session:
     truth, visible, _ = network
     scales = bond_scales(NV, NH, strength=1.0, connectivity=1.0)
-    learner = Learner(tolerance=1e-13, **options)
+    learner = Learner(tolerance=1e-13, bias=False, **options)
     return Session.of(visible, NH, learner, seed=4, scales=scales, truth=truth, start=truth)
 
 

@@ -7,9 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
+from support.brute_force import gradient_of_bonds
 from support.resuming import assert_continues
+from support.spin_data import random_spins
 
-from kising import Couplings, draw_couplings, fit, gradient, simulate
+from kising import Couplings, draw_couplings, fit, simulate
+from kising.blocks import BLOCKS, BONDS
 from kising.errors import InputError
 from kising.learning.layout import slopes as blocks_of
 from kising.learning.scores import bond_shares, scales_of
@@ -22,7 +25,8 @@ from kising.learning.steps.scaled import scaled_step
 from kising.model import BondScales
 from kising.options import Learner
 
-THIRD = (0.3, 0.3, 0.3)
+ALL = tuple(1.0 for _ in BLOCKS)
+THIRD = tuple(0.3 if name in BONDS else 1.0 for name in BLOCKS)
 
 
 def problem(
@@ -36,7 +40,8 @@ def session(seed: int, *, patience: int = 0, **options) -> Session:
     """From a start that knows nothing of the truth."""
     truth, recording, scales = problem(seed, length=1000)
     start = from_data(recording, 2, scales, seed=1)
-    made = Session.of(recording, 2, Learner(**options), seed=1, scales=scales, truth=truth, start=start)
+    learner = Learner(bias=False, **options)
+    made = Session.of(recording, 2, learner, seed=1, scales=scales, truth=truth, start=start)
     return replace(made, step=replace(made.step, patience=patience))
 
 
@@ -59,11 +64,12 @@ def test_descent_ends_at_the_minimum_of_the_penalised_quadratic() -> None:
 
 def test_without_a_penalty_the_step_is_the_scaled_one() -> None:
     truth, recording, _ = problem(1, length=500)
-    slopes, products = gradient(truth, recording, estimator="exact"), spin_products(recording)
+    truth = truth.only(())
+    slopes, products = gradient_of_bonds(truth, recording), spin_products(recording)
     nothing = Couplings(*(np.zeros_like(x) for x in truth))
     for step in (
         penalised_step(truth, slopes, products, nothing),
-        decimated_step(truth, slopes, products, (1.0, 1.0, 1.0)),
+        decimated_step(truth, slopes, products, ALL),
     ):
         for x, y in zip(step, scaled_step(slopes, products), strict=True):
             np.testing.assert_allclose(x, y, atol=1e-8)
@@ -72,9 +78,9 @@ def test_without_a_penalty_the_step_is_the_scaled_one() -> None:
 @pytest.mark.parametrize("length", [1000, 16_000])
 def test_the_unit_of_the_penalty_is_a_standard_error_at_every_length(length: int) -> None:
     """Of spins that do not depend on each other, as many J pass a threshold of l1 as normal numbers do."""
-    none = Couplings(np.zeros((40, 40)), np.zeros((40, 1)), np.zeros((1, 40)))
+    none = Couplings(np.zeros((40, 40)), np.zeros((40, 1)), np.zeros((1, 40))).only(())
     recording = simulate(none, length, seed=5).visible
-    slopes, products = gradient(none, recording, estimator="exact"), spin_products(recording)
+    slopes, products = gradient_of_bonds(none, recording), spin_products(recording)
     step = penalised_step(none, slopes, products, penalties(slopes, products, length - 2, 1.5))
     expected = 2 * stats.norm.sf(1.5)
     allowed = 4 * np.sqrt(expected * (1 - expected) / 1600)
@@ -87,22 +93,33 @@ def test_a_penalised_fit_ends_where_the_penalised_likelihood_is_largest(start: s
     truth, recording, scales = problem(1)
     result = fit(
         recording, 2, estimator="exact", start=start, truth=truth, scales=scales, seed=3, l1=2.0, step=step,
+        bias=False,
         rate=0.5, momentum=0.6, tolerance=1e-9, max_iterations=3000,
     )  # fmt: skip
     assert result.outcome == "converged"
-    slopes, products = gradient(result.couplings, recording, estimator="exact"), spin_products(recording)
+    slopes, products = gradient_of_bonds(result.couplings, recording), spin_products(recording)
     for x, slope, penalty in zip(
-        result.couplings, blocks_of(slopes), penalties(slopes, products, 3998, 2.0), strict=True
+        result.couplings.only(()), blocks_of(slopes), penalties(slopes, products, 3998, 2.0), strict=True
     ):
         np.testing.assert_allclose(slope[x != 0], (penalty * np.sign(x))[x != 0], atol=1e-7)
         assert (np.abs(slope[x == 0]) <= penalty[x == 0] + 1e-7).all()
-        assert (x != 0).any()
+        assert (x != 0).any() == bool(x.size)
     assert np.mean(result.couplings.J == 0) > 0.5
 
 
 def test_a_large_penalty_leaves_nothing() -> None:
     truth, recording, scales = problem(1)
-    result = fit(recording, 2, estimator="exact", start="signs", truth=truth, scales=scales, seed=3, l1=100.0)
+    result = fit(
+        recording,
+        2,
+        estimator="exact",
+        start="signs",
+        truth=truth,
+        scales=scales,
+        seed=3,
+        l1=100.0,
+        bias=False,
+    )
     assert result.outcome == "converged"
     assert all((x == 0).all() for x in result.couplings)
 
@@ -119,13 +136,17 @@ def test_a_decimated_fit_keeps_the_known_number_and_its_gradient_vanishes_there(
     truth, recording, scales = problem(1)
     result = fit(
         recording, 2, estimator="exact", start="random", truth=truth, scales=scales, seed=3, decimate=0.3,
-        tolerance=1e-8,
+        tolerance=1e-8, bias=False,
     )  # fmt: skip
     assert result.outcome == "converged"
     assert result.iterations > NARROWING
-    slopes = gradient(result.couplings, recording, estimator="exact")
+    slopes = gradient_of_bonds(result.couplings, recording)
     whole = scaled_step(slopes, spin_products(recording))
-    for x, slope, dx in zip(result.couplings, blocks_of(slopes), whole, strict=True):
+    for name, slope, dx in zip(BLOCKS, blocks_of(slopes), whole, strict=True):
+        if name not in BONDS:
+            assert not dx.size
+            continue
+        x = getattr(result.couplings, name)
         assert np.count_nonzero(x) == round(0.3 * x.size)
         np.testing.assert_allclose(slope[x != 0], 0, atol=1e-7)
         assert np.abs((x + dx)[x != 0]).min() >= np.abs(dx[x == 0]).max() - 1e-7
@@ -134,8 +155,9 @@ def test_a_decimated_fit_keeps_the_known_number_and_its_gradient_vanishes_there(
 def test_what_is_kept_takes_over_from_what_is_dropped() -> None:
     """A decimated step ends where the quadratic model is flat for all that is kept."""
     truth, recording, _ = problem(1, length=500)
-    slopes, products = gradient(truth, recording, estimator="exact"), spin_products(recording)
-    step = decimated_step(truth, slopes, products, (0.2, 0.2, 0.2))
+    truth = truth.only(())
+    slopes, products = gradient_of_bonds(truth, recording), spin_products(recording)
+    step = decimated_step(truth, slopes, products, tuple(0.2 for _ in BLOCKS))
     landed, D = truth.L + step.L, step.L
     assert np.count_nonzero(landed) == round(0.2 * landed.size)
     assert (D[landed == 0] != 0).any()
@@ -148,7 +170,7 @@ def test_acceleration_leaves_zeros_where_the_step_alone_leads(how: dict) -> None
     learning = session(2, estimator="exact", tolerance=1e-12, **how)
     state = learning.begin()
     for iteration in range(30):
-        slopes = gradient(state.couplings, learning.problem.visible, estimator="exact")
+        slopes = gradient_of_bonds(state.couplings, learning.problem.slices)
         products = learning.problem.products
         step = (
             penalised_step(state.couplings, slopes, products, penalties(slopes, products, 998, 1.0))
@@ -159,13 +181,23 @@ def test_acceleration_leaves_zeros_where_the_step_alone_leads(how: dict) -> None
         state = learning.advance(state)
         for x, alone in zip(state.couplings, landed, strict=True):
             assert (x[alone == 0] == 0).all()
-    assert all((x == 0).any() for x in state.couplings)
+    assert all((x == 0).any() for x in state.couplings if x.size)
 
 
 def test_known_sparsity_finds_the_bonds_and_lowers_the_error() -> None:
     truth, recording, scales = problem(4, visible=16, length=20_000, connectivity=0.2)
     plain, penalised, decimated = (
-        fit(recording, 2, estimator="exact", start="signs", truth=truth, scales=scales, seed=3, **how)
+        fit(
+            recording,
+            2,
+            estimator="exact",
+            start="signs",
+            truth=truth,
+            scales=scales,
+            seed=3,
+            bias=False,
+            **how,
+        )
         for how in ({}, {"l1": 1.0}, {"decimate": np.mean(truth.J != 0)})
     )
     assert plain.rmse is not None
@@ -195,10 +227,12 @@ def test_fits_do_not_settle_before_the_known_number_is_reached() -> None:
 def test_the_known_share_is_that_of_the_truth() -> None:
     truth, recording, scales = problem(1)
     shares = bond_shares(truth)
-    assert len(set(shares)) == 3
+    assert len(set(shares[:3])) == 3
+    assert shares[3:] == (1.0, 1.0, 1.0, 1.0)
     result = fit(
-        recording, 2, estimator="exact", start="random", truth=truth, scales=scales, seed=3, decimate="known"
-    )
+        recording, 2, estimator="exact", start="random", truth=truth, scales=scales, seed=3, decimate="known",
+        bias=False,
+    )  # fmt: skip
     for x, true in zip(result.couplings, truth, strict=True):
         assert np.count_nonzero(x) == np.count_nonzero(true)
     with pytest.raises(InputError, match="decimate='known' takes the number of true couplings"):
@@ -226,4 +260,4 @@ def test_the_known_share_is_that_of_the_truth() -> None:
 )
 def test_what_does_not_go_together_is_refused(how: dict, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
-        fit(np.ones((10, 3)), 1, seed=0, **how)
+        fit(random_spins(50, 3), 1, seed=0, **how)

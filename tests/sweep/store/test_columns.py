@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kising.blocks import BLOCKS
+from kising.blocks import BLOCKS, BONDS
 from kising.sweep.store.columns import COLUMNS, DETERMINISTIC_COLUMNS, SUMMARY_COLUMNS, TABLES, reference
 
 TESTS = Path(__file__).parents[2]
@@ -60,6 +60,7 @@ import kising.blocks
 
 kising.blocks.TABLE += (kising.blocks.Block("Q", "hidden", "hidden"),)
 kising.blocks.BLOCKS += ("Q",)
+kising.blocks.BONDS += ("Q",)
 
 import sys
 
@@ -75,7 +76,7 @@ from kising.report.figures.curves import curves
 from kising.report.summary import scaling, summarise
 
 runs = make_runs([
-    {"point_id": str(t), "data.length": t, "realization": r} | {f"rmse_{x}": t**-0.5 for x in kising.blocks.BLOCKS}
+    {"point_id": str(t), "data.length": t, "realization": r} | {f"rmse_{x}": t**-0.5 for x in kising.blocks.BONDS}
     for t in (100, 1000)
     for r in range(3)
 ])
@@ -97,9 +98,9 @@ def test_a_new_block_is_in_every_table_without_being_named_elsewhere() -> None:
     added = {"converged_Q", "converged_Q_low", "rmse_Q_mean", "rmse_Q_sem", "rmse_pruned_Q_sd", "covered_Q"}
     assert added <= set(summary.split())
     assert {"converged_Q", "rmse_Q_mean", "rmse_Q_sd"} <= set(points.split())
-    assert slopes.split() == [*BLOCKS, "Q"]
+    assert slopes.split() == [*BONDS, "Q"]
     assert "and Q in units" in caption
     headings = [line.split() for line in tables if line.split()[:1] == ["length"]]
     assert len(headings) == 2
     assert all("Q" in heading for heading in headings)
-    assert [line.split()[0] for line in tables if "100 .. 1000" in line] == [*BLOCKS, "Q"]
+    assert [line.split()[0] for line in tables if "100 .. 1000" in line] == [*BONDS, "Q"]
