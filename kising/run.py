@@ -211,8 +211,9 @@ def _tell(plan: Plan, scan: Scan, todo: np.ndarray, path: Path, say: Say) -> Non
         say(f"{path / 'parts' / name} is not a part: left alone, not read")
     orphans = len(scan.ids) - int((plan.order(scan.ids) >= 0).sum()) if len(scan.ids) else 0
     if orphans:
+        edited = "the sweep was edited" + ", or its recording changed" * (plan.spec.data.file is not None)
         say(
-            f"{orphans} finished runs in {path} are not in this plan (the sweep was edited): "
+            f"{orphans} finished runs in {path} are not in this plan ({edited}): "
             "kept in parts/, left out of the tables"
         )
     finished = plan.n_runs - int(todo.sum())

@@ -138,3 +138,16 @@ def test_the_sweep_file_of_the_documentation_plans(tmp_path: Path) -> None:
     file.write_text(text)
     assert Plan.of(read_spec(file)).n_runs == 7 * 2 * 20
     assert Plan.of(read_spec(file, preset="quick")).n_runs == 2 * 3
+
+
+def test_the_choice_of_the_documentation_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs" / "choosing-hidden.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert capsys.readouterr().out.startswith("2\nChosen: 2 hidden spins, ")
+    (sweep,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "how-many.yaml").write_text(sweep)
+    assert Plan.of(read_spec(tmp_path / "how-many.yaml")).n_runs == 5 * 5

@@ -1,4 +1,4 @@
-"""Two models that a network with hidden spins must beat on held-out data (docs/maths.md, "Held-out scores").
+"""Two models that a network with hidden spins must beat on held-out data (docs/maths.md, "The larger model").
 
 `visible only`   J, h and F, no hidden spins: one logistic regression per spin. What a network has beyond it is due to
                  its hidden spins.

@@ -57,6 +57,8 @@ def perform(
     """
     deadline = _Deadline(timeout)
     point = run.point
+    if (recording is None) != (point.data.file is None):
+        raise ValueError("a run of a sweep over a recording needs the recording, and no other run does")
     if recording is not None:
         results = yield from perform_fold(run, recording, threads, deadline.check, saved)
     else:

@@ -67,6 +67,11 @@ def test_a_row_has_the_scores_of_a_fit_to_the_other_folds(visible: np.ndarray, t
     assert set(row) <= {column.name for column in COLUMNS}
 
 
+def test_a_run_without_its_recording_is_refused(visible: np.ndarray, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs the recording"):
+        execute(runs_of(visible, tmp_path)[0], 1, None)
+
+
 def test_the_memoryless_control_beats_no_class_at_all_and_only_jointly(tmp_path: Path) -> None:
     """Spins that share a class at every step, and nothing in time."""
     rng = np.random.default_rng(3)
@@ -103,11 +108,19 @@ def test_a_run_goes_on_from_any_of_its_states(visible: np.ndarray, tmp_path: Pat
     fold_task._baselines.clear()
     whole = execute(run, 1, None, recording)
     fold_task._baselines.clear()
+    steps_of_whole = sum(1 for _ in perform(run, 1, None, None, recording))
+    fold_task._baselines.clear()
     steps = perform(run, 1, None, None, recording)
     saved = None
     for _, state in zip(range(stop), steps, strict=False):
         saved = state()
+    fold_task._baselines.clear()
     assert finished(perform(run, 1, None, saved, recording)) == whole
+    fold_task._baselines.clear()
+    left = sum(1 for _ in perform(run, 1, None, saved, recording))
+    # Learning goes on; baselines are learned again.
+    learning = whole["iterations"]
+    assert steps_of_whole - left == min(stop, learning)
 
 
 def test_remembered_baselines_are_those_that_would_be_learned(visible: np.ndarray, tmp_path: Path) -> None:

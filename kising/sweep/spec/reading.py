@@ -67,8 +67,11 @@ class SweepSpec(Header):
         return parse_spec({**_document(self), "presets": self._presets}, preset=preset, overrides=overrides)
 
     def current(self) -> SweepSpec:
-        """The spec of the recording as it is now: of a spec that was run, the file may have changed since."""
-        if self.data.file is None:
+        """The spec of the recording as it is now: of a spec that was run, the file may have changed since.
+
+        Where it has gone, the spec stays as it is: results can still be looked at, and `recording_of` says so.
+        """
+        if self.data.file is None or not Path(self.data.file).exists():
             return self
         document = _document(self)
         del document["data"]["hash"]

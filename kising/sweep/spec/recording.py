@@ -78,7 +78,13 @@ def recording_of(data: Data) -> Segments | None:
     """The recording that a checked spec is about; None where networks are simulated."""
     if data.file is None:
         return None
-    recording = read_content(data.file)
+    try:
+        recording = read_content(data.file)
+    except RecordingError as error:
+        if Path(data.file).exists():
+            raise
+        cure = "put it back, or give its new place with --set data.file=PATH"
+        raise RecordingError(f"{error}; {cure}") from error
     if content_hash(recording) != data.hash:
         raise RecordingError(f"{data.file}: it changed while it was read; run the same command again")
     return recording

@@ -143,6 +143,7 @@ RESULTS: Final = (
         meaning="log-likelihood of the fold held out, all spins jointly, nats per slice (`data.file`)",
         summary=_SPREAD_UNLESS_DIVERGED,
         heading="held out",
+        console="held out",
     ),
     Column(
         "forecast",
@@ -150,6 +151,7 @@ RESULTS: Final = (
         meaning="log-likelihood of the fold held out, every spin by itself, summed: nats per slice (`data.file`)",
         summary=_SPREAD_UNLESS_DIVERGED,
         heading="forecast",
+        console="held out",
     ),
     *(
         Column(
@@ -158,6 +160,7 @@ RESULTS: Final = (
             meaning=f"`{score}` of {what} on the same fold",
             summary=_SPREAD_UNLESS_DIVERGED,
             heading=f"{score.replace('_', ' ')}, {name.replace('_', ' ')}",
+            console="held out",
         )
         for name, what in _BASELINES.items()
         for score in ("held_out", "forecast")

@@ -59,10 +59,24 @@ def test_what_is_written_is_read_again_without_the_file(file: Path, tmp_path: Pa
     again = read_spec(tmp_path / "sweep.yaml")
     assert again == spec
     assert point_ids(again) == point_ids(spec)
-    with pytest.raises(SpecError, match=r"spikes\.npz: cannot read the recording: no such file"):
-        again.current()
-    with pytest.raises(RecordingError, match="no such file"):
+    assert again.current() == spec
+    with pytest.raises(
+        RecordingError, match=r"spikes\.npz: cannot read the recording: no such file; put it back"
+    ):
         recording_of(again.data)
+
+
+def test_a_recording_that_moved_is_given_anew(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(file)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "sweep.yaml").write_text(dump_spec(spec))
+    file.rename(tmp_path / "moved.npz")
+    monkeypatch.chdir(tmp_path)
+    moved = read_spec("results/sweep.yaml", overrides=["data.file=moved.npz"]).current()
+    assert moved.data.file == str(tmp_path / "moved.npz")
+    assert point_ids(moved) == point_ids(spec)
 
 
 def test_another_content_makes_other_points_and_another_place_does_not(file: Path, tmp_path: Path) -> None:
@@ -97,6 +111,10 @@ def test_every_part_of_the_content_is_in_the_hash() -> None:
     ]
     assert len({content_hash(x) for x in recordings}) == len(recordings)
     assert content_hash(as_segments((spins + 1) // 2)) == content_hash(as_segments(spins))
+    # The same segments, once of one trial with a gap.
+    gap = np.insert(spins.astype(float), 20, np.nan, axis=0)
+    assert as_segments(gap).lengths == recordings[2].lengths
+    assert content_hash(as_segments(gap)) != content_hash(recordings[2])
 
 
 MISTAKES = {
