@@ -256,6 +256,8 @@ class _Work:
             seconds = pace.tick()
             left = None if seconds is None else seconds * now.iterations_left
             display.show(title, describe(now, left), now.share)
+            if state.outcome != "running" and errors:
+                display.show("standard errors and scores", "", None)
             if saved is not None:
                 saved.observe(state)
                 if self.stop.level:

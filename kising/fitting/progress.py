@@ -40,11 +40,12 @@ class Standing:
 
     iteration: int
     excess: float
-    """what has to fall below 1: the largest step over `tolerance`, or the largest Monte-Carlo error over `noise`"""
+    """what has to fall below 1: the largest step over `tolerance`, or the largest Monte-Carlo error over `noise`;
+    NaN before averaging has begun"""
     sampled: bool
     """which of the two"""
     log_likelihood: float
-    """nats per slice"""
+    """nats per slice; NaN for estimators that sample"""
     iterations_left: float
     """by the trend, at most those that are allowed"""
     trend: bool
@@ -66,16 +67,18 @@ def standing(state: EMState, learner: Learner) -> Standing:
         excess = float(ratios[-1])
         if np.isfinite(excess):
             left = len(ratios) * (max(excess, 1.0) ** 2 - 1) + learner.hold
+    elif sampled:
+        excess = float("nan")
     else:
         ratios = trace[:, _STEPS].max(axis=1) / learner.tolerance
         excess = float(ratios[-1])
-        left = None if sampled else _until_one(ratios[-RECENT:])
+        left = _until_one(ratios[-RECENT:])
         left = None if left is None else left + learner.hold
     capped = allowed if left is None else min(left, allowed)
     return Standing(
         iteration=done,
         excess=excess,
-        sampled=sampled and bool(averaged.any()),
+        sampled=sampled,
         log_likelihood=float(trace[-1, _SCORE]),
         iterations_left=float(capped),
         trend=left is not None,
@@ -99,7 +102,8 @@ def describe(now: Standing, seconds: float | None) -> str:
     parts = [f"iteration {now.iteration}"]
     if np.isfinite(now.excess):
         parts.append(f"{measure} {now.excess:.3g} x {limit}")
-    parts.append(f"log-likelihood {now.log_likelihood:.5f}")
+    if np.isfinite(now.log_likelihood):
+        parts.append(f"log-likelihood {now.log_likelihood:.5f}")
     if seconds is not None:
         parts.append(f"{'about' if now.trend else 'at most'} {duration(seconds)} left")
     return ", ".join(parts)

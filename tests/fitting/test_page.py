@@ -41,6 +41,7 @@ def pages() -> dict[str, str]:
         "small": made(8, 2, choice=True, errors=True),
         "no hidden spins": made(5, 0, errors=True),
         "no errors": made(5, 1),
+        "sampled": made(5, 1, errors=True, estimator="gibbs"),
         "large": made(45, 1, bias=False),
         "strange names": made(
             3, 1, errors=True, names=["<script>alert(1)</script>", "a & b", r"$\frac{$ 日本"]
@@ -48,7 +49,7 @@ def pages() -> dict[str, str]:
     }
 
 
-NAMES = ["small", "no hidden spins", "no errors", "large", "strange names"]
+NAMES = ["small", "no hidden spins", "no errors", "sampled", "large", "strange names"]
 
 
 class Checker(HTMLParser):

@@ -53,7 +53,8 @@ def test_sampled_fits_end_when_their_noise_has_fallen(found) -> None:
     now = standing(replace(state, sampler=fit_sampler()), learner)
     assert now.sampled
     assert now.iterations_left == pytest.approx(36 - 10 + 3)
-    assert "Monte-Carlo error 1.9 x noise" in describe(now, 10.0)
+    assert "Monte-Carlo error 1.9 x noise, log-likelihood 0.00000, about 10 s left" in describe(now, 10.0)
+    assert "log-likelihood" not in describe(replace(now, log_likelihood=np.nan), 10.0)
 
 
 def fit_sampler():

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 def learning_figures(found: Fit) -> list[str]:
     """Log-likelihood and step sizes (of samplers also the Monte-Carlo error) by iteration."""
-    figures = [svg(lambda axes: _likelihood(axes, found), "Log-likelihood by iteration")]
+    figures = []
+    if found.trace["log_likelihood"].notna().any():  # estimators that sample do not follow it
+        figures.append(svg(lambda axes: _likelihood(axes, found), "Log-likelihood by iteration"))
     figures.append(
         svg(lambda axes: _by_block(axes, found, "step", "step, in bond scales"), "Steps by iteration")
     )
