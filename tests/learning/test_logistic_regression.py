@@ -89,7 +89,10 @@ def test_every_estimator_is_the_same_where_nothing_is_hidden(estimator: str) -> 
     assert (slopes.corrected, slopes.abs_mu, slopes.abs_pair) == (0.0, 0.0, 0.0)
     learned = fit(visible, 0, covariates=u, estimator=estimator, seed=1, tolerance=1e-8)
     assert learned.estimator == "exact"
-    assert learned.couplings == fit(visible, 0, covariates=u, estimator="exact", seed=2, tolerance=1e-8).couplings
+    assert (
+        learned.couplings
+        == fit(visible, 0, covariates=u, estimator="exact", seed=2, tolerance=1e-8).couplings
+    )
     np.testing.assert_allclose(
         learned.couplings.J, newton(design(visible, u, bias=True), visible[2:])[:, :VISIBLE], atol=1e-6
     )
@@ -103,7 +106,9 @@ def test_every_option_goes_without_hidden_spins(options: dict) -> None:
     plain = fit(visible, 0, covariates=u, seed=1)
     zeros = np.mean(found.couplings.J == 0)
     assert (0.1 < zeros < 0.9) == ("l1" in options or "decimate" in options)
-    assert (np.abs(found.couplings.J).sum() < 0.99 * np.abs(plain.couplings.J).sum()) == ("starts" not in options)
+    assert (np.abs(found.couplings.J).sum() < 0.99 * np.abs(plain.couplings.J).sum()) == (
+        "starts" not in options
+    )
     # Neither a penalty nor decimation takes fields away.
     assert found.couplings.h.all()
     assert found.couplings.F.all()
