@@ -22,12 +22,14 @@ import numpy.typing as npt
 
 from kising.atomic import atomic_write
 from kising.estimators.slices import Slices
-from kising.fitting.folds import Fold
+from kising.learning import selection
+from kising.learning.folds import Fold
 from kising.recordings import Segments
 from kising.sweep.drive.progress import duration
 
 if TYPE_CHECKING:
-    from kising.learning.fit import Fit
+    from kising.learning import selection
+from kising.learning.fit import Fit
 
 Array = npt.NDArray[np.float64]
 FOLDS: Final = 5
@@ -126,29 +128,18 @@ def _number(value: float) -> float | None:
 
 
 def decide(candidates: Sequence[Candidate], asked: Sequence[int]) -> tuple[int, str]:
-    """The number of hidden spins among those asked for, and the reason."""
-    able = [one for one in candidates if one.hidden in asked and np.isfinite(one.joint).all()]
-    if not able:
+    """The number of hidden spins among those asked for, and the reason: by the rule of `learning.selection`."""
+    rows = [
+        {"model.hidden": one.hidden, "realization": fold, "held_out": float(joint)}
+        for one in candidates
+        if one.hidden in asked
+        for fold, joint in enumerate(one.joint)
+    ]
+    if not any(np.isfinite(one.joint).all() for one in candidates if one.hidden in asked):
         least = min(asked)
-        return least, f"Nh = {least}: learning diverged in some fold of every number"
-    best = max(able, key=lambda one: float(np.mean(one.joint)))
-    for one in able:
-        if one.hidden >= best.hidden:
-            break
-        lost, error = mean_and_error(best.joint - one.joint)
-        if lost <= error:
-            return one.hidden, (
-                f"Nh = {one.hidden} is chosen: Nh = {best.hidden} scores best, but only {lost:.5f} ± {error:.5f} nats "
-                "per slice better; of what is within one standard error, the smallest is taken"
-            )
-    below = [one for one in able if one.hidden < best.hidden]
-    if not below:
-        return best.hidden, f"Nh = {best.hidden} is chosen: it scores best, and is the smallest"
-    lost, error = mean_and_error(best.joint - below[-1].joint)
-    return best.hidden, (
-        f"Nh = {best.hidden} is chosen: it scores best, {lost:.5f} ± {error:.5f} nats per slice better than "
-        f"Nh = {below[-1].hidden}"
-    )
+        return least, f"Nh = {least}: learning diverged in some fold of every number."
+    found = selection.choose_hidden(rows)
+    return found.hidden, found.reason
 
 
 def independent_score(fold: Fold) -> float:
