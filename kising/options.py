@@ -202,7 +202,7 @@ class Data(Section):
         Option(
             kind=FilePath(),
             help="A recording (docs/recordings.md), relative to the sweep file; null: simulated networks.",
-            since=7,
+            since=8,
             varies=False,
             in_ids=False,  # the hash identifies a recording, wherever its file lies
         ),
@@ -213,7 +213,7 @@ class Data(Section):
             kind=Whole(2),
             help="Parts of the recording: each is held out once, and couplings are learned from the others.",
             applies=(_recorded,),
-            since=7,
+            since=8,
             varies=False,
         ),
     ] = 5
@@ -223,7 +223,7 @@ class Data(Section):
             kind=Digest(),
             help="Of the recording's content; kising writes it.",
             applies=(_recorded,),
-            since=7,
+            since=8,
             varies=False,
         ),
     ] = None
