@@ -103,6 +103,11 @@ def run(
 def _check(request: Request, segments: Segments) -> None:
     """Refuse what cannot be fitted, before anything is written."""
     for hidden in request.hidden:
+        if hidden > segments.n_slices:
+            raise InputError(
+                f"--hidden {hidden}: more hidden spins than the recording has slices ({segments.n_slices}); assume "
+                "fewer hidden spins"
+            )
         size = n_couplings(segments.n_visible, hidden, bias=True, inputs=segments.n_covariates)
         if size > LARGEST_NETWORK:
             raise InputError(

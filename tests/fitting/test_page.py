@@ -71,6 +71,7 @@ def test_a_page_needs_no_scripts_and_no_other_files(name, pages) -> None:
     assert all(link.startswith(("data:", "#")) for link in checker.links)
     assert not re.search(r"url\((?!#)", pages[name])
     assert "a&lt;b&gt;.csv" in pages[name]
+    assert "a<b>" not in pages[name]
 
 
 def test_figures_take_the_colour_of_the_text(pages) -> None:

@@ -16,15 +16,16 @@ from kising.fitting.saved_state import SavedState, identity
 from kising.learning.checkpoint import save
 from kising.recordings import as_segments
 
-# The command with a checkpoint after every iteration, and iterations slow enough to be hit by a signal.
+# The command with slow iterations, each of which prints a line, and checkpoints as often as EVERY says, in seconds.
 SLOW = """
-import sys, time
+import os, sys, time
 import kising.fitting.saved_state as saved
 from kising.cli import main
-saved.SECONDS = 0.0
+saved.SECONDS = float(os.environ["EVERY"])
 observe = saved.SavedState.observe
 def slowly(self, state):
     observe(self, state)
+    print("iteration", flush=True)
     time.sleep(0.05)
 saved.SavedState.observe = slowly
 sys.argv = ["kising", *sys.argv[1:]]
@@ -45,7 +46,7 @@ def visible() -> np.ndarray:
     return simulate(draw_couplings(6, 2, seed=1), 1000, seed=2).visible
 
 
-def start(recording: Path, method: str, *more: str) -> subprocess.Popen[str]:
+def start(recording: Path, method: str, every: float = 0.0) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-c",
@@ -59,7 +60,8 @@ def start(recording: Path, method: str, *more: str) -> subprocess.Popen[str]:
         *METHODS[method],
     ]
     pipe = subprocess.PIPE
-    return subprocess.Popen([*command, *more], stdout=pipe, stderr=pipe, text=True)
+    env = {**os.environ, "EVERY": str(every)}
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=env)
 
 
 def wait_for_checkpoint(folder: Path, child: subprocess.Popen[str], replaced: int = 5) -> None:
@@ -69,7 +71,7 @@ def wait_for_checkpoint(folder: Path, child: subprocess.Popen[str], replaced: in
     while len(seen) < replaced and time.monotonic() < deadline:
         assert child.poll() is None, child.communicate()
         if (folder / "checkpoint").exists():
-            seen.add((folder / "checkpoint").stat().st_ino)
+            seen.add((folder / "checkpoint").stat().st_mtime_ns)
         time.sleep(0.01)
 
 
@@ -104,8 +106,10 @@ def test_the_same_command_goes_on_after_a_kill_bit_for_bit(method, visible, tmp_
 def test_a_signal_saves_and_tells_how_to_go_on(number, code, visible, tmp_path) -> None:
     recording, folder = tmp_path / "data.npy", tmp_path / "data.fit"
     np.save(recording, visible)
-    child = start(recording, "exact")
-    wait_for_checkpoint(folder, child)
+    child = start(recording, "exact", every=1000.0)
+    for _ in range(3):
+        assert child.stdout.readline() == "iteration\n"
+    assert not (folder / "checkpoint").exists()
     os.kill(child.pid, number)
     _, remarks = child.communicate(timeout=60)
     assert child.returncode == code
@@ -113,8 +117,9 @@ def test_a_signal_saves_and_tells_how_to_go_on(number, code, visible, tmp_path) 
     assert f"to go on: kising fit {recording} --hidden 2 --seed 3" in remarks
     assert "Traceback" not in remarks
     child = start(recording, "exact")
-    _, remarks = child.communicate(timeout=120)
+    printed, remarks = child.communicate(timeout=120)
     assert "going on from the checkpoint" in remarks
+    assert 0 < printed.count("iteration\n") < 60
     check_result(folder, visible, "exact")
 
 
