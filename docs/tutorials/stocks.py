@@ -39,6 +39,7 @@ HIDDEN = (0, 1, 2, 4)
 FOLDS = 5
 SEED = 1
 STARTS = 10  # of the fit whose couplings are shown
+SHUFFLES = 40  # of the control without hidden units
 COIN = -len(STOCKS) * np.log(2)
 THREADS = os.cpu_count() or 1
 BLUE, ORANGE, GREY = "#2563a8", "#d97706", "#6b7280"
@@ -183,6 +184,12 @@ def surviving(fit: kising.Fit, block: str) -> set[tuple[str, str]]:
     return set(zip(edges["target"], edges["source"], strict=True))
 
 
+def mean_square(fit: kising.Fit) -> float:
+    """The mean of z² over all J: 1 where they are zero and their errors are right."""
+    assert fit.standard_error is not None
+    return float(np.mean((fit.couplings.J / fit.standard_error.J) ** 2))
+
+
 def print_edges(spins: pd.DataFrame, whole: dict[int, kising.Fit]) -> None:
     """How many couplings survive q < 0.1, beside a control without memory."""
     print("\nCouplings with q < 0.1, of all in their block\n")
@@ -192,8 +199,17 @@ def print_edges(spins: pd.DataFrame, whole: dict[int, kising.Fit]) -> None:
         for name, one in {"days in order": fit, "days shuffled": control}.items():
             sizes = {block: getattr(one.couplings, block).size for block in "JLK"}
             cells = [f"{len(surviving(one, block))} of {n}" if n else "-" for block, n in sizes.items()]
-            mean = np.mean(one.edges().query("block == 'J'")["z"] ** 2)
-            print(f"Nh = {hidden}, {name:<16}" + "".join(f"{cell:>12}" for cell in cells) + f"{mean:>16.2f}")
+            print(
+                f"Nh = {hidden}, {name:<16}"
+                + "".join(f"{x:>12}" for x in cells)
+                + f"{mean_square(one):>16.2f}"
+            )
+    means = [
+        mean_square(learn(shuffled(spins.to_numpy(), [SEED, 0, k]), 0, errors=True)) for k in range(SHUFFLES)
+    ]
+    reached = np.sum(np.array(means) >= mean_square(whole[0]))
+    print(f"\nMean z² of J, Nh = 0, in {SHUFFLES} shuffles: {np.mean(means):.2f} on average;")
+    print(f"  {reached} of {SHUFFLES} reach that of the days in order")
     half = len(spins) // 2
     first, second = (learn(part, 4, errors=True) for part in (spins[:half], spins[half:]))
     found, again = surviving(first, "J"), surviving(second, "J")
