@@ -1,7 +1,7 @@
 """`fit`: couplings from a recording of the visible spins, in one call."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import index
@@ -34,6 +34,10 @@ from kising.seeds import Seed, as_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# Standard deviations between the mean of an input and zero, beyond which a user is warned.
+LARGEST_OFFSET = 2.0
 
 
 @holds_arrays
@@ -208,6 +212,8 @@ def fit(
         warnings.warn(note, RecordingWarning, stacklevel=2)
     shape = (recording.n_visible, hidden)
     units = _units(recording)
+    for note in _offset_notes(recording, units):
+        warnings.warn(note, RecordingWarning, stacklevel=2)
     sizes = {"model.visible": shape[0], "model.hidden": hidden, "score.errors": errors}
     learner = FIT.learner(options, sizes, function="fit")
     if given is not None and learner.starts > 1:
@@ -259,6 +265,19 @@ def _units(recording: Segments) -> Array:
         return np.ones(0)
     spread: Array = np.std(np.concatenate(recording.covariates), axis=0)
     return np.where(spread > 0, spread, 1.0)
+
+
+def _offset_notes(recording: Segments, units: Array) -> Iterator[str]:
+    """Inputs whose mean is far from zero: they act like a second bias, and learning goes astray between the two."""
+    if recording.covariates is None:
+        return
+    means = np.mean(np.concatenate(recording.covariates), axis=0)
+    for name, mean, unit in zip(recording.covariate_names, means, units, strict=True):
+        if abs(mean) > LARGEST_OFFSET * unit:
+            yield (
+                f"input {name} has mean {mean:.3g} and standard deviation {unit:.3g}: subtract the mean, or learning may "
+                "not converge"
+            )
 
 
 def _unit_slices(recording: Segments, units: Array) -> Slices:
