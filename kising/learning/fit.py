@@ -275,8 +275,8 @@ def _offset_notes(recording: Segments, units: Array) -> Iterator[str]:
     for name, mean, unit in zip(recording.covariate_names, means, units, strict=True):
         if abs(mean) > LARGEST_OFFSET * unit:
             yield (
-                f"input {name} has mean {mean:.3g} and standard deviation {unit:.3g}: subtract the mean, or learning may "
-                "not converge"
+                f"input {name} has mean {mean:.3g} and standard deviation {unit:.3g}: subtract the mean, or learning "
+                "may not converge"
             )
 
 
