@@ -10,13 +10,12 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import product
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from kising.errors import InputError
 from kising.messages import did_you_mean, nearest
-from kising.options import GATE_KEYS, LEAVES, RULES, EStep, Gate, Leaf, Learner, Task, choices, unused_keys
+from kising.options import LEAVES, RULES, EStep, Leaf, Learner, Task, gates, unused_keys
 from kising.values import RefusedError, WordOrReal
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -119,8 +118,7 @@ def _named(leaf: Leaf) -> str:
 
 def _has_effect(leaf: Leaf, task: Task) -> bool:
     """Whether an option has an effect with this task, for some estimator and step."""
-    gates = (Gate(task, *words) for words in product(*map(choices, GATE_KEYS)))
-    return any(leaf.key not in unused_keys(gate) for gate in gates)
+    return any(leaf.key not in unused_keys(gate) for gate in gates(task))
 
 
 _OPTIONS = [leaf for key, leaf in LEAVES.items() if key.startswith(_LEARNER)]

@@ -15,7 +15,7 @@ import click
 
 from kising.arguments import FIT
 from kising.errors import InputError, KisingError, SpecError
-from kising.flags import flags, given
+from kising.flags import Numbers, flags, given
 from kising.version import __version__
 
 if TYPE_CHECKING:
@@ -264,30 +264,97 @@ def report(directory: Path, form: str) -> None:
 
 @main.command()
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@click.option("--hidden", type=click.IntRange(min=1), required=True, help="Number of hidden spins to assume.")
+@click.option(
+    "--hidden",
+    type=Numbers(),
+    required=True,
+    metavar="N[,N...]",
+    help="Number of hidden spins to assume; several, as in 0,1,2,4: choose by cross-validation.",
+)
 @click.option(
     "--seed", type=click.IntRange(min=0), required=True, help="Of the start; another may end elsewhere."
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Where the couplings go [FILE with .couplings.npz]."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder of the results [FILE with .fit], or a file that ends in .npz, for the couplings alone.",
 )
 @click.option(
-    "--errors", is_flag=True, help="Standard errors of the couplings too: J_error, K_error, L_error."
+    "--errors/--no-errors",
+    default=None,
+    help="Standard errors of the couplings [for networks that are small enough].",
 )
+@click.option("--threads", type=click.IntRange(min=1), help="Cores to use; they change the time alone [all].")
+@click.option(
+    "--folds",
+    type=click.IntRange(min=2),
+    default=5,
+    show_default=True,
+    help="Parts held out, to choose --hidden.",
+)
+@click.option("--key", help="Which array of a .npz or .mat file.")
+@click.option("--bin", metavar="TIME", help="Width of a bin, such as 20ms: FILE holds spike times.")
+@click.option(
+    "--trials", type=click.Path(path_type=Path), help="With --bin: table of starts and stops of trials."
+)
+@click.option(
+    "--covariates", type=click.Path(path_type=Path), help="Table of known inputs, one row per step."
+)
+@click.option("--delimiter", help="What separates the cells of a text file [recognised].")
 @flags(FIT)
 @_plainly
-def fit(file: Path, hidden: int, seed: int, out: Path | None, errors: bool, **options: Any) -> None:
-    """Learn couplings from a recording of your own: a .npy or .csv file, one row per time step, -1 and +1.
+def fit(
+    file: Path,
+    hidden: tuple[int, ...],
+    seed: int,
+    out: Path | None,
+    errors: bool | None,
+    threads: int | None,
+    folds: int,
+    key: str | None,
+    bin: str | None,  # noqa: A002
+    trials: Path | None,
+    covariates: Path | None,
+    delimiter: str | None,
+    **options: Any,
+) -> None:
+    """Learn couplings from a recording of your own: .npy, .npz, .csv, .tsv, .parquet or .mat, one row per time step.
 
-    Values are written as in a sweep file.
+    Writes a folder with a page, index.html. The same command goes on where it was stopped. Values of options are
+    written as in a sweep file.
     """
-    from kising.fit_command import fit_file
+    from kising.fitting.command import Request, StoppedError
+    from kising.fitting.command import run as run_fit
+    from kising.sweep.drive.signals import stop_on_signals
 
-    target = out or file.with_suffix(".couplings.npz")
-    outcome = fit_file(file, target, hidden=hidden, seed=seed, errors=errors, options=given(options))
-    for line in outcome.lines:
-        click.echo(line)
-    if not outcome.converged:
+    reading = {"key": key, "bin": bin, "trials": trials, "covariates": covariates, "delimiter": delimiter}
+    request = Request(
+        file=file,
+        hidden=hidden,
+        seed=seed,
+        out=out,
+        errors=errors,
+        threads=threads,
+        folds=folds,
+        reading=given(reading),
+        options=given(options),
+        command=shlex.join(["kising", *sys.argv[1:]]),
+    )
+    with stop_on_signals() as stop:
+        try:
+            converged = run_fit(
+                request,
+                say=click.echo,
+                report=lambda line: click.echo(line, err=True),
+                stream=sys.stderr,
+                stop=stop,
+            )
+        except StoppedError as stopped:
+            click.echo(str(stopped), err=True)
+            sys.exit(
+                128 + signal.Signals[stop.reason] if stop.reason in signal.Signals.__members__ else FAILED
+            )
+    if not converged:
         sys.exit(FAILED)
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from kising.arguments import Arguments
+from kising.options import LEAVES
 from kising.values import Kind, RefusedError, WordOrReal, scalar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,6 +27,26 @@ class _Value(click.ParamType[Any]):
             return self.kind.parse(scalar(value) if isinstance(value, str) else value)
         except RefusedError as refusal:
             self.fail(str(refusal), param, ctx)
+
+
+class Numbers(click.ParamType[tuple[int, ...]]):
+    """Whole numbers from 0, separated by commas; each counts once, and they are sorted."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The numbers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            found = sorted({self._kind.parse(scalar(part.strip())) for part in str(value).split(",")})
+        except RefusedError as refusal:
+            self.fail(str(refusal), param, ctx)
+        return tuple(found)
+
+    _kind = LEAVES["model.hidden"].kind
 
 
 def flags(arguments: Arguments) -> Callable[[F], F]:

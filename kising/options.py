@@ -17,7 +17,20 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from kising.blocks import n_couplings
 from kising.estimators import registry
 from kising.messages import listing
-from kising.values import Amount, Choice, Flag, Kind, Name, Real, RefusedError, Text, Whole, WordOrReal
+from kising.values import (
+    Amount,
+    Choice,
+    Digest,
+    FilePath,
+    Flag,
+    Kind,
+    Name,
+    Real,
+    RefusedError,
+    Text,
+    Whole,
+    WordOrReal,
+)
 
 Task = Literal["learn", "infer"]
 
@@ -40,6 +53,7 @@ class Gate(NamedTuple):
     task: str
     estimator: str
     step: str
+    file: str | None = None
 
 
 #: Says why an option has no effect, None where it has one.
@@ -67,6 +81,10 @@ class Option:
     """its name as a keyword argument, where that is not its key"""
     needs_truth: bool = False
     """whether it needs the true couplings: then `kising fit` has no flag for it"""
+    varies: bool = True
+    """whether it can be an axis"""
+    in_ids: bool = True
+    """whether ids of points depend on it"""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def validate(value: Any) -> Any:
@@ -112,6 +130,14 @@ def _not_sampled(gate: Gate) -> str | None:
     return None if some else f"estimator {gate.estimator} ends by learner.noise"
 
 
+def _drawn(gate: Gate) -> str | None:
+    return None if gate.file is None else "data.file is a recording, not a network that is drawn"
+
+
+def _recorded(gate: Gate) -> str | None:
+    return "only data.file uses it" if gate.file is None else None
+
+
 class Section(BaseModel):
     """A mapping of a sweep file: keys are known, values are checked, nothing changes afterwards."""
 
@@ -131,7 +157,9 @@ class Header(Section):
         ),
     ] = "learn"
     seed: Annotated[int, Option(kind=Whole(0), help="Every random number of the sweep follows from it.")]
-    realizations: Annotated[int, Option(kind=Whole(1), help="Independent networks per point.")] = 1
+    realizations: Annotated[
+        int, Option(kind=Whole(1), help="Independent networks per point; with data.file, the folds.")
+    ] = 1
 
 
 class Model(Section):
@@ -144,22 +172,61 @@ class Model(Section):
         Option(
             kind=Choice("a kind of bonds", ("gaussian", "binary")),
             help="Values of non-zero bonds: normal with the bond scale as its standard deviation, or ± the bond scale.",
+            applies=(_drawn,),
         ),
     ] = "gaussian"
-    strength: Annotated[float, Option(kind=Real(least=0), help="Coupling strength g.")] = 1.0
+    strength: Annotated[float, Option(kind=Real(least=0), help="Coupling strength g.", applies=(_drawn,))] = (
+        1.0
+    )
     connectivity: Annotated[
-        float, Option(kind=Real(above=0, most=1), help="Probability c that a bond is not zero.")
+        float,
+        Option(kind=Real(above=0, most=1), help="Probability c that a bond is not zero.", applies=(_drawn,)),
     ] = 1.0
     bias: Annotated[
         float,
-        Option(kind=Real(least=0), help="Standard deviation of the biases of all spins; 0: none.", since=7),
+        Option(
+            kind=Real(least=0),
+            help="Standard deviation of the biases of all spins; 0: none.",
+            applies=(_drawn,),
+            since=7,
+        ),
     ] = 0.0
 
 
 class Data(Section):
-    """The recording."""
+    """The recording: simulated, or read from a file and held out fold by fold. A file sets model.visible and length."""
 
     length: Annotated[int, Option(kind=Whole(3), help="Length T in time steps.")]
+    file: Annotated[
+        str | None,
+        Option(
+            kind=FilePath(),
+            help="A recording (docs/recordings.md), relative to the sweep file; null: simulated networks.",
+            since=8,
+            varies=False,
+            in_ids=False,  # the hash identifies a recording, wherever its file lies
+        ),
+    ] = None
+    folds: Annotated[
+        int,
+        Option(
+            kind=Whole(2),
+            help="Parts of the recording: each is held out once, and couplings are learned from the others.",
+            applies=(_recorded,),
+            since=8,
+            varies=False,
+        ),
+    ] = 5
+    hash: Annotated[
+        str | None,
+        Option(
+            kind=Digest(),
+            help="Of the recording's content; kising writes it.",
+            applies=(_recorded,),
+            since=8,
+            varies=False,
+        ),
+    ] = None
 
 
 class EStep(Section):
@@ -438,6 +505,8 @@ class Leaf(NamedTuple):
     def in_id(self, value: object) -> bool:
         """Whether a value is part of an id. Of an option that was added later, its old meaning is not."""
         implied = self.default if self.option.implied is None else self.option.implied
+        if not self.option.in_ids:
+            return False
         return self.option.since == 1 or value not in (None, implied)
 
 
@@ -459,7 +528,7 @@ def leaves_of(section: type[BaseModel], prefix: str = "") -> Iterator[Leaf]:
             yield from leaves_of(field.annotation, f"{prefix}{key}.")
 
 
-#: Every option that can be an axis, by its dotted key.
+#: Every option that belongs to a point, by its dotted key.
 LEAVES: Mapping[str, Leaf] = {
     leaf.key: leaf for name, section in POINT_SECTIONS.items() for leaf in leaves_of(section, f"{name}.")
 }
@@ -473,7 +542,16 @@ def choices(key: str) -> tuple[str, ...]:
 
 
 #: The keys whose values decide which options have an effect.
-GATE_KEYS: Final = ("learner.estimator", "learner.step")
+GATE_KEYS: Final = ("learner.estimator", "learner.step", "data.file")
+
+
+def gates(task: str) -> Iterator[Gate]:
+    """Every gate of a task whose options are those of one recording at a time."""
+    return (
+        Gate(task, estimator, step)
+        for estimator in choices("learner.estimator")
+        for step in choices("learner.step")
+    )
 
 
 def unused_keys(gate: Gate) -> Mapping[str, str]:
@@ -578,6 +656,26 @@ def _enumerable(values: Values) -> Iterator[Conflict]:
             yield Conflict("model.hidden", f"{message}; allowed: up to {entry.largest_hidden}{cure}", hidden)
 
 
+def _truth(values: Values) -> Iterator[Conflict]:
+    if values["data.file"] is None:
+        return
+    for key, value, cure in (
+        ("learner.start", "signs", "say random"),
+        ("learner.decimate", "known", "give a share, or none"),
+        ("score.pruned", True, "leave it out"),
+    ):
+        if values[key] == value and type(values[key]) is type(value):
+            word = "true" if value is True else value
+            yield Conflict(key, f"{word} needs true couplings, and a recording (data.file) has none; {cure}")
+
+
+def _inferred(values: Values) -> Iterator[Conflict]:
+    if values["data.file"] is not None:
+        yield Conflict(
+            "data.file", "task infer needs true couplings, and a recording has none; say task: learn"
+        )
+
+
 RULES: Final = (
     Rule(("learner.estimator", "model.hidden", "learner.step", "learner.l1", "learner.decimate"), _sparse),
     Rule(
@@ -586,4 +684,6 @@ RULES: Final = (
     ),
     Rule(("learner.estimator", "model.hidden", "learner.step"), _ascent),
     Rule(("learner.estimator", "model.hidden", "score.exact"), _enumerable, task=None),
+    Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
+    Rule(("data.file",), _inferred, task="infer"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -18,7 +19,7 @@ from kising.sweep.drive.progress_file import ProgressFile
 from kising.sweep.drive.signals import StopRequest
 from kising.sweep.execute.protocol import Executor, Need
 from kising.sweep.plan import Plan, Run
-from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec
+from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec, recording_of
 from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
@@ -28,6 +29,7 @@ from kising.version import NUMERICS, __version__
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kising.recordings import Segments
     from kising.report.tables import Tables
     from kising.sweep.store.index import Scan
 
@@ -150,6 +152,7 @@ def locate(
         out = out if out is not None else source
     else:
         spec = read_spec(source, preset=preset, overrides=overrides)
+    spec = spec.current()
     return spec, Path(out) if out is not None else Path("results") / spec.name
 
 
@@ -159,16 +162,19 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
     from kising.report.tables import Tables
 
     plan = Plan.of(spec)
+    recording = recording_of(spec.data)
     directory = SweepDirectory.create(path)
     with directory.lock(session.command):
         store = Store.open(directory)
         scan = store.scan()
         todo, failed = _to_do(plan, store, scan, session)
         _tell(plan, scan, todo, path, session.say)
+        for note in recording.notes if recording is not None else ():
+            session.say(f"{spec.data.file}: {note}")
         directory.write_sweep(dump_spec(spec))
         directory.write_manifest(numerics=NUMERICS, command=session.command)
         tables = Tables(store, plan)
-        outcome = _conduct(plan, todo, failed, store, directory, tables, session)
+        outcome = _conduct(plan, todo, failed, store, directory, tables, session, recording)
         store.compact()
         frames = tables.write()
     return Results(frames.runs, frames.summary, frames.scaling, path, outcome)
@@ -205,8 +211,9 @@ def _tell(plan: Plan, scan: Scan, todo: np.ndarray, path: Path, say: Say) -> Non
         say(f"{path / 'parts' / name} is not a part: left alone, not read")
     orphans = len(scan.ids) - int((plan.order(scan.ids) >= 0).sum()) if len(scan.ids) else 0
     if orphans:
+        edited = "the sweep was edited" + ", or its recording changed" * (plan.spec.data.file is not None)
         say(
-            f"{orphans} finished runs in {path} are not in this plan (the sweep was edited): "
+            f"{orphans} finished runs in {path} are not in this plan ({edited}): "
             "kept in parts/, left out of the tables"
         )
     finished = plan.n_runs - int(todo.sum())
@@ -222,6 +229,7 @@ def _conduct(
     directory: SweepDirectory,
     tables: Tables,
     session: Session,
+    recording: Segments | None,
 ) -> Outcome:
     total = int(todo.sum())
     before = plan.n_runs - total - failed
@@ -244,7 +252,7 @@ def _conduct(
 
     state: Literal["running", "finished", "interrupted", "failed"] = "failed"
     try:
-        with closing(_executor(session, idle=not total)) as executor:
+        with closing(_executor(session, recording, idle=not total)) as executor:
             outcome = conduct(
                 _chosen(plan, todo),
                 executor,
@@ -278,16 +286,21 @@ def _chosen(plan: Plan, todo: np.ndarray) -> Iterator[Run]:
             yield plan.run(int(index))
 
 
-def _executor(session: Session, *, idle: bool) -> Executor:
+def _executor(session: Session, recording: Segments | None, *, idle: bool) -> Executor:
     # Imported here: `--help`, `plan` and `status` must not wait for Ray or the compiler.
     from kising.sweep.execute.in_process import InProcessExecutor
     from kising.sweep.task import perform
 
     # Where nothing is left to run, no Ray is started for it.
     if session.in_process or idle:
-        return InProcessExecutor(perform)
+        return InProcessExecutor(partial(perform, recording=recording) if recording is not None else perform)
     from kising.sweep.execute.ray_cluster import RayCluster
     from kising.sweep.execute.ray_executor import RayExecutor
 
-    cluster = RayCluster.join(session.address) if session.address else RayCluster.start(session.cpus)
-    return RayExecutor(perform, cluster)
+    shared = (
+        0 if recording is None else recording.n_steps * (recording.n_visible + 8 * recording.n_covariates)
+    )
+    cluster = (
+        RayCluster.join(session.address) if session.address else RayCluster.start(session.cpus, shared=shared)
+    )
+    return RayExecutor(perform, cluster, recording)

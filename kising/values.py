@@ -12,6 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from kising.messages import did_you_mean, listing, nearest, show
@@ -281,6 +282,46 @@ class Text(Kind):
         except UnicodeEncodeError:
             raise RefusedError(f"{show(value)} cannot be written as UTF-8") from None
         return value
+
+
+@dataclass(frozen=True)
+class FilePath(Text):
+    """The path of a file, or nothing. Its column holds the file's name."""
+
+    def json_schema(self) -> dict[str, Any]:
+        """A JSON string, or null."""
+        return {"type": ["string", "null"], "pattern": "^[^\\u0000]+$"}
+
+    def in_column(self, value: Any) -> Any:
+        """The name of the file: the same results on every machine have the same rows."""
+        return None if value is None else Path(value).name
+
+    def _allowed(self) -> str:
+        return "the path of a file, or null"
+
+    def _accept(self, value: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise RefusedError(f"{show(value)} is not a path" + _quoting(value))
+        return super()._accept(value)
+
+
+@dataclass(frozen=True)
+class Digest(Kind):
+    """The first 16 hexadecimal digits of a SHA-256, or nothing."""
+
+    def json_schema(self) -> dict[str, Any]:
+        """A JSON string of 16 digits, or null."""
+        return {"type": ["string", "null"], "pattern": "^[0-9a-f]{16}$"}
+
+    def _allowed(self) -> str:
+        return "16 hexadecimal digits, or null"
+
+    def _accept(self, value: Any) -> str | None:
+        if value is None or (isinstance(value, str) and re.fullmatch("[0-9a-f]{16}", value)):
+            return value
+        raise RefusedError(f"{show(value)} is not a hash" + _quoting(value))
 
 
 _NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"

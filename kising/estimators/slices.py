@@ -66,6 +66,11 @@ class Slices:
         return int(self.inputs.shape[1])
 
     @property
+    def middle(self) -> npt.NDArray[np.int64]:
+        """Where the middle of each slice lies in `spins`, (n,)"""
+        return np.arange(1, len(self.spins) - 1) if self.centres is None else self.centres
+
+    @property
     def after(self) -> Spins:
         """s⁺ of every slice, (n, Nv)"""
         return self.spins[2:] if self.centres is None else self.spins[self.centres + 1]

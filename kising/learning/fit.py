@@ -1,7 +1,7 @@
 """`fit`: couplings from a recording of the visible spins, in one call."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import index
@@ -12,6 +12,7 @@ import numpy as np
 
 from kising.arguments import FIT, check_values
 from kising.arrays import holds_arrays
+from kising.cores import cores
 from kising.errors import InputError, RecordingWarning
 from kising.estimators.slices import Slices, slices_of
 from kising.kernels.counter import key_of
@@ -33,6 +34,10 @@ from kising.seeds import Seed, as_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# Standard deviations between the mean of an input and zero, beyond which a user is warned.
+LARGEST_OFFSET = 2.0
 
 
 @holds_arrays
@@ -178,8 +183,9 @@ def fit(
     truth: Couplings | None = None,
     scales: BondScales | None = None,
     errors: bool = False,
-    threads: int = 1,
+    threads: int | None = None,
     state: EMState | None = None,
+    observe: Callable[[EMState], None] | None = None,
     **options: Any,
 ) -> Fit:
     """Learn the couplings of a network with `hidden` unseen spins from a recording of the others.
@@ -192,10 +198,12 @@ def fit(
     scales that steps, RMSE and `prior` are measured in: by default those of the truth's non-zero bonds, or, without a
     truth, those of a dense network of strength 1. A `prior` of 3, say, keeps couplings that the recording does not
     determine from running away, and hardly moves the others. `errors` asks for standard errors, whose matrix has as
-    many rows as there are couplings. `state` continues a fit that was stopped. A fit that diverges ends with its flags
-    false; it does not raise.
+    many rows as there are couplings. `threads` change the time, not the result; None: all cores. `state` continues a
+    fit that was stopped; `observe` is called with the state after every iteration, and ends the fit by raising. A fit
+    that diverges ends with its flags false; it does not raise.
     """
     hidden = index(hidden)
+    threads = cores() if threads is None else threads
     check_values("model", hidden=hidden)
     given, options = _start_apart(options)
     FIT.learner(options, {"model.hidden": hidden, "score.errors": errors}, function="fit")
@@ -204,6 +212,8 @@ def fit(
         warnings.warn(note, RecordingWarning, stacklevel=2)
     shape = (recording.n_visible, hidden)
     units = _units(recording)
+    for note in _offset_notes(recording, units):
+        warnings.warn(note, RecordingWarning, stacklevel=2)
     sizes = {"model.visible": shape[0], "model.hidden": hidden, "score.errors": errors}
     learner = FIT.learner(options, sizes, function="fit")
     if given is not None and learner.starts > 1:
@@ -231,7 +241,7 @@ def fit(
     )
     if state is not None:
         _check_state(state, session)
-    learned = session.result(session.run(state), errors=errors)
+    learned = session.result(session.run(state, observe), errors=errors)
     blocks = ("couplings", "monte_carlo_error", "standard_error")
     natural = {name: _in_units(getattr(learned, name), 1.0 / units) for name in blocks}
     couplings = natural["couplings"]
@@ -255,6 +265,19 @@ def _units(recording: Segments) -> Array:
         return np.ones(0)
     spread: Array = np.std(np.concatenate(recording.covariates), axis=0)
     return np.where(spread > 0, spread, 1.0)
+
+
+def _offset_notes(recording: Segments, units: Array) -> Iterator[str]:
+    """Inputs whose mean is far from zero: they act like a second bias, and learning goes astray between the two."""
+    if recording.covariates is None:
+        return
+    means = np.mean(np.concatenate(recording.covariates), axis=0)
+    for name, mean, unit in zip(recording.covariate_names, means, units, strict=True):
+        if abs(mean) > LARGEST_OFFSET * unit:
+            yield (
+                f"input {name} has mean {mean:.3g} and standard deviation {unit:.3g}: subtract the mean, or learning "
+                "may not converge"
+            )
 
 
 def _unit_slices(recording: Segments, units: Array) -> Slices:

@@ -7,7 +7,7 @@ checkpoint, with the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -165,11 +165,12 @@ class Session:
             state = self.advance(state)
             yield state
 
-    def run(self, state: EMState | None = None) -> EMState:
-        """The state in which learning ends, from the start or from a state given."""
+    def run(self, state: EMState | None = None, observe: Callable[[EMState], None] | None = None) -> EMState:
+        """The state in which learning ends, from the start or from a state given; `observe` sees every state."""
         last = self.begin() if state is None else state
-        for last in self.states(last):  # noqa: B007, B020
-            pass
+        for last in self.states(last):  # noqa: B020
+            if observe is not None:
+                observe(last)
         return last
 
     def advance(self, state: EMState) -> EMState:

@@ -45,6 +45,12 @@ _POINT_TABLES: Final = (
         (),
     ),
     _PointTable(
+        "held out",
+        "learn",
+        "Log-likelihood of what was held out, nats per slice: mean ± standard error over folds",
+        (),
+    ),
+    _PointTable(
         "averages",
         "infer",
         "Averages at the true couplings: fractions, and differences from exact averages where asked for",

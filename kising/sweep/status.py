@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kising.sweep.drive.cost import CostModel, kind_of, memory
 from kising.sweep.drive.progress import duration, plural
 from kising.sweep.plan import Plan, Point
-from kising.sweep.spec import SweepSpec, read_spec
+from kising.sweep.spec import SweepSpec, read_spec, recording_of
 from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.records import Progress
@@ -96,18 +96,21 @@ def calibrate(spec: SweepSpec) -> None:
     from kising.sweep.task import execute
 
     costs = CostModel.load()
+    recording = recording_of(spec.data)
     kinds: dict[str, Point] = {}
     for point in Plan.of(spec).points:
         kinds.setdefault(kind_of(point), point)
     for point in kinds.values():
-        data = point.data.model_copy(update={"length": min(point.data.length, CALIBRATION_LENGTH)})
+        data = point.data
+        if recording is None:
+            data = data.model_copy(update={"length": min(data.length, CALIBRATION_LENGTH)})
         cap = min(point.learner.max_iterations, CALIBRATION_ITERATIONS)
         learner = point.learner.model_copy(update={"max_iterations": cap})
         short = replace(point, data=data, learner=learner)
         for realization in range(3):
             run = Run(run_id_of(short.point_id, realization), short, realization)
             start = time.perf_counter()
-            row = execute(run, 1, None)
+            row = execute(run, 1, None, recording)
             if realization:  # the first compiles
                 costs.learn(short, {**row, "status": "done", "seconds": time.perf_counter() - start})
     known = dict(costs.iterations)

@@ -1,8 +1,8 @@
 """One run, from its seeds to its row: the one joint between sweeps and science, and a pure function.
 
-Network, recording and start are drawn from seeds that the run carries. Nothing but the run decides the row: not the
-worker, the batch, or the number of attempts. Learning can stop after any iteration and go on elsewhere from a saved
-state: the row is the same, bit for bit.
+Network, recording and start are drawn from seeds that the run carries. Nothing but the run decides the row, and the
+recording where the sweep is about one: not the worker, the batch, or the number of attempts. Learning can stop after
+any iteration and go on elsewhere from a saved state: the row is the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from kising.learning.session import Session
 from kising.learning.starts import chain_seed
 from kising.model import BondScales, Couplings, Recording, bond_scales, draw_couplings, simulate
 from kising.sweep.execute.protocol import RunTimeout
+from kising.sweep.fold_task import perform_fold
 from kising.sweep.store.artifacts import pack
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
+    from kising.recordings import Segments
     from kising.sweep.plan import Point, Run
     from kising.sweep.store.columns import Row
 
 Steps = Generator[Callable[[], bytes], None, dict[str, object]]
 
 
-def execute(run: Run, threads: int, timeout: float | None) -> Row:
+def execute(run: Run, threads: int, timeout: float | None, recording: Segments | None = None) -> Row:
     """Perform a run from beginning to end and return its row."""
-    steps = perform(run, threads, timeout, None)
+    steps = perform(run, threads, timeout, None, recording)
     while True:
         try:
             next(steps)
@@ -45,12 +47,35 @@ def execute(run: Run, threads: int, timeout: float | None) -> Row:
             return row
 
 
-def perform(run: Run, threads: int, timeout: float | None, saved: bytes | None) -> Steps:
-    """Draw, simulate, then learn or infer; `RunTimeout` once more than `timeout` seconds have passed.
+def perform(
+    run: Run, threads: int, timeout: float | None, saved: bytes | None, recording: Segments | None = None
+) -> Steps:
+    """Draw and simulate, or take the `recording` given, then learn or infer; `RunTimeout` once more than `timeout`
+    seconds have passed.
 
     After every iteration of learning, yields a function that returns the state as bytes, for `saved`. Returns the row.
     """
     deadline = _Deadline(timeout)
+    point = run.point
+    if (recording is None) != (point.data.file is None):
+        raise ValueError("a run of a sweep over a recording needs the recording, and no other run does")
+    if recording is not None:
+        results = yield from perform_fold(run, recording, threads, deadline.check, saved)
+    else:
+        results = yield from _perform_simulated(run, threads, deadline, saved)
+    deadline.check()
+    return {
+        "run_id": run.run_id,
+        "point_id": point.point_id,
+        **point.values(),
+        "realization": run.realization,
+        **results,
+        "numerics": NUMERICS,
+        "version": __version__,
+    }
+
+
+def _perform_simulated(run: Run, threads: int, deadline: _Deadline, saved: bytes | None) -> Steps:
     point = run.point
     model = point.model
     network = draw_couplings(
@@ -65,19 +90,8 @@ def perform(run: Run, threads: int, timeout: float | None, saved: bytes | None) 
     recording = simulate(network, point.data.length, seed=run.data_seed)
     deadline.check()
     if point.task == "learn":
-        results = yield from _learn(run, network, recording, threads, deadline, saved)
-    else:
-        results = _infer(run, network, recording, threads)
-    deadline.check()
-    return {
-        "run_id": run.run_id,
-        "point_id": point.point_id,
-        **point.values(),
-        "realization": run.realization,
-        **results,
-        "numerics": NUMERICS,
-        "version": __version__,
-    }
+        return (yield from _learn(run, network, recording, threads, deadline, saved))
+    return _infer(run, network, recording, threads)
 
 
 class _Deadline:

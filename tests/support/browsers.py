@@ -40,8 +40,39 @@ def look(page: Path, width: int, place: Path) -> dict[str, Any]:
     the smallest width of an image, in pixels. overflow: pixels by which the page is wider than the window. small:
     the number of texts below 12 pixels. cards: the layout of a row of claims.
     """
+    return _seen(PROBE, page, width, place)
+
+
+FIGURES = """<!doctype html><meta charset="utf-8"><body>
+<iframe id="f" width="{width}" height="800" srcdoc="{page}"></iframe>
+<script>
+const frame = document.getElementById("f");
+frame.onload = () => {{
+  const inner = frame.contentDocument, widths = [...inner.querySelectorAll("svg")].map(
+    one => one.getBoundingClientRect().width);
+  const small = [...inner.querySelectorAll("p, td, th, dd")].filter(
+    one => parseFloat(frame.contentWindow.getComputedStyle(one).fontSize) < 12).length;
+  document.title = JSON.stringify({{
+    figures: widths.length,
+    narrowest: Math.min(...widths),
+    overflow: inner.documentElement.scrollWidth - inner.documentElement.clientWidth,
+    small: small,
+  }});
+}};
+</script>"""
+
+
+def look_at_figures(page: Path, width: int, place: Path) -> dict[str, Any]:
+    """Measure a page whose figures are <svg> elements; fail on any message on the console.
+
+    figures: the number of figures. narrowest: the smallest width of one, in pixels. overflow and small: as in `look`.
+    """
+    return _seen(FIGURES, page, width, place)
+
+
+def _seen(template: str, page: Path, width: int, place: Path) -> dict[str, Any]:
     probe = place / "probe.html"
-    probe.write_text(PROBE.format(width=width, page=html.escape(page.read_text())))
+    probe.write_text(template.format(width=width, page=html.escape(page.read_text())))
     assert BROWSER is not None
     answer = subprocess.run(
         [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",

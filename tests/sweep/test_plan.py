@@ -112,7 +112,7 @@ def test_values_are_flat_with_one_type_a_column():
     assert values["learner.estep.damping"] == "0.5"
     assert point_of(learner={"decimate": 0.5}).values()["learner.decimate"] == "0.5"
     assert point_of().values()["learner.estep.damping"] == "adaptive"
-    assert {key for key, value in values.items() if value is None} == {"learner.noise", "learner.prior"}
+    assert {key for key, value in values.items() if value is None} == NOISE | PRIOR | RECORDED
 
 
 # --- values that change nothing
@@ -140,6 +140,7 @@ BP = {"learner.correlations", "learner.estep.precision"}
 GRADIENT = {"learner.rate", "learner.momentum"}
 NOISE = {"learner.noise"}
 PRIOR = {"learner.prior"}
+RECORDED = {"data.file", "data.folds", "data.hash"}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_unused_values_are_null_and_their_sections_hold_defaults(overrides, unus
             others["learner.decimate"] = 0.5
     point = point_of(*overrides)
     assert point.point_id == point_id_of(point.values())
-    assert {key for key, value in point.values().items() if value is None} == unused
+    assert {key for key, value in point.values().items() if value is None} == unused | RECORDED
     for key, value in others.items():
         other = point_of(*overrides, f"{key}={value}")
         assert (other.point_id == point.point_id) == (key in unused)

@@ -277,7 +277,7 @@ def _finish(axes: Axes, x: str) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
     low, high = axes.dataLim.intervalx
-    if x != FRACTION and low > 0 and high / low >= 10:
+    if x != FRACTION and 0 < low < np.inf and high / low >= 10:  # infinite where nothing was drawn
         axes.set_xscale("log")
         if high / low < 100:
             # One or two powers of ten are too few ticks, and labels on all the ticks between them too many.

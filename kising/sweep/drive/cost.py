@@ -122,6 +122,8 @@ def kind_of(point: Point) -> Kind:
         words.append("against-exact")
     if point.score.errors:
         words.append("errors")
+    if point.data.file is not None:
+        words.append("fold")
     return " ".join(words)
 
 
@@ -134,7 +136,7 @@ def operations(point: Point, iterations: float) -> float:
     """Elementary operations of a run with this many EM iterations; weights fitted to measured kernels."""
     nv, nh = point.model.visible, point.model.hidden
     learner, estimator = point.learner, _estimator(point)
-    simulation = 0.2 * (nv + nh) ** 2 + 5 * (nv + nh)
+    simulation = 0.2 * (nv + nh) ** 2 + 5 * (nv + nh) if point.data.file is None else 0.0
     estep = estimator.operations(nv, nh, learner) + 0.3 * nv * (nv + nh)
     judge = entry("exact").operations(nv, nh, learner) if point.score.exact else 0.0
     # When learning, one E-step more than iterations: the hidden states are scored at the end.
@@ -144,6 +146,8 @@ def operations(point: Point, iterations: float) -> float:
         effort = Sampling() if point.task == "infer" else Sampling.brief()
         once = (effort.sweeps + effort.settling) * estep + effort.draws * nv * (10 + 0.3 * nh)
     slices = once + judge if point.task == "infer" else iterations * estep + once
+    if point.data.file is not None:
+        slices *= 2  # the memoryless control takes about as long
     pilots = 0.0
     if point.task == "learn" and learner.starts > 1:
         made = min(PILOT_ITERATIONS, learner.max_iterations)

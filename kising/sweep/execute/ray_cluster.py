@@ -47,8 +47,11 @@ class RayCluster:
         self._head = None if scratch else HeadMonitor(partial(_query, ray, address))
 
     @classmethod
-    def start(cls, cpus: int | None = None) -> RayCluster:
-        """Start a Ray on this machine, without output; it ends with `close` or with this process."""
+    def start(cls, cpus: int | None = None, *, shared: int = 0) -> RayCluster:
+        """Start a Ray on this machine, without output; it ends with `close` or with this process.
+
+        `shared`: bytes that the executor will put into its object store.
+        """
         variables = Variables(ray_internals.environment(local=True), force=ray_internals.FORCED_LOCAL)
         scratch = ScratchDirectory()
         try:
@@ -58,7 +61,7 @@ class RayCluster:
                     address="local",
                     num_cpus=cpus,
                     include_dashboard=False,
-                    object_store_memory=_OBJECT_STORE,
+                    object_store_memory=_OBJECT_STORE + 2 * shared,
                     log_to_driver=False,
                     logging_level=logging.CRITICAL,
                     **ray_internals.directory_option(scratch.path),

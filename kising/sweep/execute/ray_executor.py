@@ -36,13 +36,18 @@ _MOST_EVENTS: Final = 2_000
 class RayExecutor:
     """Runs every batch as a Ray task on as many cpus as it needs."""
 
-    def __init__(self, work: Work, cluster: RayCluster) -> None:
-        """Run batches on a cluster, which `close` closes too; its workers must be able to import `work`."""
+    def __init__(self, work: Work, cluster: RayCluster, recording: object = None) -> None:
+        """Run batches on a cluster, which `close` closes too; its workers must be able to import `work`.
+
+        `recording` is given to every call of `work` by that name. Ray brings it to each host once.
+        """
         self.name = cluster.name
         self._cluster, self._ray = cluster, cluster.ray
         self._work = work
         ray_internals.send_code_of(self._ray, worker)
         self._task = self._ray.remote(num_returns="streaming", max_retries=0)(worker.stream)
+        # Passed by reference: the value travels to a host with the first batch that runs there.
+        self._recording = None if recording is None else self._ray.put(recording)
         self._streams: dict[int, Any] = {}
         self._arrived: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
@@ -87,7 +92,7 @@ class RayExecutor:
         # Plain pickle: Ray's own goes through Python for every object, a tenth of a millisecond per run.
         load = pickle.dumps((batch, self._work), protocol=pickle.HIGHEST_PROTOCOL)
         task = self._task.options(num_cpus=batch.cpus, memory=batch.memory, name="kising")
-        self._streams[batch.batch_id] = task.remote(load, __version__, NUMERICS)
+        self._streams[batch.batch_id] = task.remote(load, __version__, NUMERICS, self._recording)
         self._listen(batch.batch_id)
 
     def events(self, timeout: float) -> list[Event]:
@@ -120,6 +125,7 @@ class RayExecutor:
     def close(self) -> None:
         """Drop everything, and close the cluster."""
         self._streams.clear()
+        self._recording = None
         self._cluster.close()
 
     def _listen(self, batch_id: int) -> None:

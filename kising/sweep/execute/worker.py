@@ -10,10 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def stream(load: bytes, version: str, numerics: int) -> Iterator[Any]:
-    """Run a pickled batch and its work; yield its events. `version`, `numerics`: of the driver."""
+def stream(load: bytes, version: str, numerics: int, recording: Any = None) -> Iterator[Any]:
+    """Run a pickled batch and its work; yield its events. `version`, `numerics`: of the driver.
+
+    `recording`: what the work takes besides a run, if anything. It comes from Ray's object store, whose arrays all
+    workers of a host share.
+    """
     import pickle
     import socket
+    from functools import partial
 
     host = socket.gethostname()
     try:
@@ -30,4 +35,6 @@ def stream(load: bytes, version: str, numerics: int) -> Iterator[Any]:
     from kising.sweep.execute.batch_loop import run_batch
 
     batch, work = pickle.loads(load)
+    if recording is not None:
+        work = partial(work, recording=recording)
     yield from run_batch(batch, work)

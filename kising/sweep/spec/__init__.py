@@ -4,5 +4,15 @@ from kising.errors import SpecError
 from kising.sweep.spec.axes import Axis
 from kising.sweep.spec.documents import Problem
 from kising.sweep.spec.reading import SweepSpec, dump_spec, parse_spec, read_spec
+from kising.sweep.spec.recording import recording_of
 
-__all__ = ["Axis", "Problem", "SpecError", "SweepSpec", "dump_spec", "parse_spec", "read_spec"]
+__all__ = [
+    "Axis",
+    "Problem",
+    "SpecError",
+    "SweepSpec",
+    "dump_spec",
+    "parse_spec",
+    "read_spec",
+    "recording_of",
+]

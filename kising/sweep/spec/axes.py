@@ -18,8 +18,9 @@ MAX_POINTS = 10**6
 MAX_REFUSED = 5
 
 _EXAMPLE = "{data.length: [1e3, 1e4]}"
-#: Keys that exist but never vary: no other key was meant.
-_FIXED = frozenset(Header.model_fields)
+#: Keys that can vary, and keys that exist but never vary: no other key was meant.
+_AXES = tuple(key for key, leaf in LEAVES.items() if leaf.option.varies)
+_FIXED = frozenset(Header.model_fields) | (LEAVES.keys() - set(_AXES))
 _FORMS = listing(["a list of values", *(f"{{{form}: {shape}}}" for form, shape in SHAPES.items())])
 
 
@@ -131,7 +132,7 @@ class _Reader:
         return _Group(columns, here, complete=len(columns) == len(item))
 
     def _column(self, key: str, value: Any, path: KeyPath) -> _Column:
-        if key not in LEAVES:
+        if key not in _AXES:
             raise RefusedError(_not_an_axis(key, value))
         if key in self.named:
             first = self.document.place(self.named[key])
@@ -218,20 +219,20 @@ def _not_a_form(value: Any) -> str:
 
 
 def _not_an_axis(key: str, value: Any) -> str:
-    inside = [leaf for leaf in LEAVES if leaf.startswith(key + ".")]
+    inside = [leaf for leaf in _AXES if leaf.startswith(key + ".")]
     if inside:
         named = [f"{key}.{part}" for part in value] if isinstance(value, dict) else []
-        meant = next((leaf for leaf in named if leaf in LEAVES), None)
+        meant = next((leaf for leaf in named if leaf in _AXES), None)
         return f"is a section, not a key; allowed: {listing(inside)}{did_you_mean(meant)}"
     inner = {
-        name: listing(leaf.removeprefix(name + ".") for leaf in LEAVES if leaf.startswith(name + "."))
+        name: listing(leaf.removeprefix(name + ".") for leaf in _AXES if leaf.startswith(name + "."))
         for name in POINT_SECTIONS
     }
     allowed = listing(f"{name} ({keys})" for name, keys in inner.items())
     message = f"cannot be an axis; allowed: section.key of {allowed}"
     if key in _FIXED:
         return message
-    last_parts = {leaf.rpartition(".")[2]: leaf for leaf in reversed(list(LEAVES))}
+    last_parts = {leaf.rpartition(".")[2]: leaf for leaf in reversed(_AXES)}
     near = nearest(key.rpartition(".")[2], last_parts)
-    meant = last_parts[near] if near and near == key.rpartition(".")[2] else nearest(key, LEAVES)
+    meant = last_parts[near] if near and near == key.rpartition(".")[2] else nearest(key, _AXES)
     return message + did_you_mean(meant or (last_parts[near] if near else None))

@@ -10,6 +10,7 @@ from kising.messages import listing, show
 from kising.options import GATE_KEYS, LEAVES, RULES, Gate, Header, Keep, Leaf, Rule, leaves_of, unused_keys
 from kising.sweep.spec.axes import MAX_POINTS, Axes
 from kising.sweep.spec.documents import Document, Problem, lookup, path_of
+from kising.sweep.spec.recording import FILE, SIZES
 from kising.sweep.store.artifacts import LARGEST_KEPT, bytes_a_run
 from kising.values import RefusedError, Scalar
 
@@ -28,6 +29,7 @@ def check_combinations(document: Document, axes: Axes) -> list[Problem]:
         *_options_of_the_other_task(document, axes, task),
         *(problem for rule in RULES for problem in _conflicts(document, axes, rule, task)),
         *_idle_axes(document, axes, task),
+        *_sizes_of_recording(document, axes),
         *_keeping(document, axes, task, realizations),
         *_too_many_runs(document, axes, realizations),
     ]
@@ -104,13 +106,30 @@ def _idle_axes(document: Document, axes: Axes, task: str | None) -> Iterator[Pro
         return
     idle: dict[str, str] | None = None
     for values in _combinations(document, axes, GATE_KEYS):
-        if None in values.values():
+        estimator, step, file = (values[key] for key in GATE_KEYS)
+        if estimator is None or step is None:
             return
-        unused = unused_keys(Gate(task, *(str(values[key]) for key in GATE_KEYS)))
+        unused = unused_keys(Gate(task, str(estimator), str(step), None if file is None else str(file)))
         idle = dict(unused) if idle is None else {key: why for key, why in idle.items() if key in unused}
     for key, path in axes.named.items():
         if idle and key in idle:
             yield document.problem(path, f"this axis changes nothing: {idle[key]}; leave it out")
+
+
+def _sizes_of_recording(document: Document, axes: Axes) -> Iterator[Problem]:
+    """Yield the axes over what a recording decides."""
+    if not _is_recorded(document):
+        return
+    for key in SIZES:
+        if key in axes.named:
+            size = lookup(document.value, path_of(key))[1]
+            yield document.problem(
+                axes.named[key], f"this axis changes nothing: data.file has {size}; leave it out"
+            )
+
+
+def _is_recorded(document: Document) -> bool:
+    return lookup(document.value, FILE)[1] is not None
 
 
 def _keeping(document: Document, axes: Axes, task: str | None, realizations: int | None) -> Iterator[Problem]:
@@ -127,6 +146,13 @@ def _keeping(document: Document, axes: Axes, task: str | None, realizations: int
     if None in settled.values() or axes.points > MAX_POINTS or realizations is None:
         return  # reported already, each by itself
     keep = Keep(**settled)
+    if keep.couplings and _is_recorded(document):
+        yield document.problem(
+            ("keep", "couplings"),
+            "true couplings are kept beside learned ones, and a recording (data.file) has none; leave it out, and fit "
+            "the recording with `kising fit`",
+        )
+        return
     largest = 0
     keys = ("model.visible", "model.hidden", "learner.max_iterations")
     for values in _combinations(document, axes, keys):

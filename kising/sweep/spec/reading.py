@@ -32,6 +32,7 @@ from kising.sweep.spec.checks import check_combinations
 from kising.sweep.spec.documents import Document, Problem, lookup, path_of, plain_document
 from kising.sweep.spec.layers import OVERRIDE, presets_of, unknown_preset, with_overrides, with_preset
 from kising.sweep.spec.loading import read_document
+from kising.sweep.spec.recording import with_recording
 from kising.sweep.spec.translation import translated
 from kising.values import RefusedError, scalar
 
@@ -65,6 +66,19 @@ class SweepSpec(Header):
         """Return the spec with one of its file's presets and ``key=value`` overrides laid over it."""
         return parse_spec({**_document(self), "presets": self._presets}, preset=preset, overrides=overrides)
 
+    def current(self) -> SweepSpec:
+        """The spec of the recording as it is now: of a spec that was run, the file may have changed since.
+
+        Where it has gone, the spec stays as it is: results can still be looked at, and `recording_of` says so.
+        """
+        if self.data.file is None or not Path(self.data.file).exists():
+            return self
+        document = _document(self)
+        del document["data"]["hash"]
+        spec = parse_spec(document)
+        spec._presets.update(self._presets)
+        return spec
+
 
 def read_spec(path: str | Path, *, preset: str | None = None, overrides: Sequence[str] = ()) -> SweepSpec:
     """Read the sweep file at ``path``, with one of its presets and ``key=value`` overrides laid over it."""
@@ -94,6 +108,8 @@ def _document(spec: SweepSpec) -> dict[str, Any]:
     """Return the spec as the mapping of a sweep file."""
     left_out = {key for axis in spec.axes for key in axis.keys}
     left_out |= {key for key, leaf in LEAVES.items() if leaf.option.task not in (None, spec.task)}
+    if spec.data.file is None:
+        left_out |= {"data.file", "data.folds", "data.hash"}
 
     def section(value: BaseModel, prefix: str) -> dict[str, Any]:
         inner = {
@@ -106,7 +122,9 @@ def _document(spec: SweepSpec) -> dict[str, Any]:
     document: dict[str, Any] = {"name": spec.name}
     if spec.description:
         document["description"] = spec.description
-    document |= {"task": spec.task, "seed": spec.seed, "realizations": spec.realizations}
+    document |= {"task": spec.task, "seed": spec.seed}
+    if spec.data.file is None:  # otherwise data.folds says it
+        document["realizations"] = spec.realizations
     for name in POINT_SECTIONS:
         document[name] = section(getattr(spec, name), name)
     document["axes"] = [dict(zip(axis.keys, axis.written, strict=True)) for axis in spec.axes]
@@ -170,7 +188,8 @@ def _order(problem: Problem) -> tuple[bool, int]:
 def _check(document: Document) -> tuple[SweepSpec | None, list[Problem]]:
     """Return the spec of a document and its mistakes; no spec where there are any."""
     axes = read_axes(document)
-    problems = list(axes.problems)
+    document, found = with_recording(document)
+    problems = [*axes.problems, *found]
     value = {key: entry for key, entry in document.value.items() if key not in ("axes", "presets")}
     for name in (*POINT_SECTIONS, *OTHER_SECTIONS):
         value[name] = _copied(value.get(name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import product
 from typing import Any, get_args
 
 from kising.estimators.registry import AUTO, AUTO_LARGEST_EXACT, ESTIMATORS, NAMES
@@ -11,12 +10,12 @@ from kising.options import (
     LEAVES,
     OTHER_SECTIONS,
     POINT_SECTIONS,
-    Gate,
     Header,
     Leaf,
     Section,
     Task,
     choices,
+    gates,
     leaves_of,
     option_of,
 )
@@ -71,6 +70,8 @@ def _axes() -> dict[str, Any]:
     spacing = {"type": "object", "properties": forms, "additionalProperties": False, **one_form}
     keys = {}
     for key, leaf in LEAVES.items():
+        if not leaf.option.varies:
+            continue
         values = {"type": "array", "items": leaf.kind.json_schema(), "minItems": 1}
         keys[key] = {
             "description": leaf.option.help,
@@ -95,8 +96,8 @@ def _lines() -> Iterator[str]:
         "",
         "Made by `kising schema --format markdown`; `kising schema` prints the same as JSON Schema.",
         "",
-        "Any key of `model`, `data`, `learner` and `score` can be an axis. Where a key has no effect, its column in",
-        "the tables is null.",
+        "Any key of `model`, `learner` and `score` can be an axis, and `data.length`. Where a key has no effect, its",
+        "column in the tables is null.",
         "",
         "## The sweep",
         "",
@@ -127,18 +128,21 @@ def _table(leaves: Iterator[Leaf]) -> Iterator[str]:
 
 
 def _effect(leaf: Leaf) -> str:
-    """Where an option has an effect, as far as task, estimator or step decide it."""
+    """Where an option has an effect, as far as task, estimator, step or a recording decide it."""
     tasks = get_args(Task) if leaf.option.task is None else (leaf.option.task,)
-    words = (tasks, NAMES, choices("learner.step"))
-    gates = [
-        gate for gate in map(Gate._make, product(*words)) if not any(no(gate) for no in leaf.option.applies)
-    ]
+    simulated = [gate for task in tasks for gate in gates(task)]
+    recorded = [gate._replace(file="data.file") for gate in simulated]
+    drawn, read = (
+        [g for g in some if not any(no(g) for no in leaf.option.applies)] for some in (simulated, recorded)
+    )
+    if not drawn or not read:
+        return "data.file" if read else "simulated networks"
+    words = {"task": get_args(Task), "estimator": NAMES, "step": choices("learner.step")}
     parts = []
-    for name, every, used in zip(
-        Gate._fields, (get_args(Task), *words[1:]), zip(*gates, strict=True), strict=True
-    ):
+    for name, every in words.items():
+        used = dict.fromkeys(getattr(gate, name) for gate in drawn)
         if set(used) < set(every):
-            parts.append(f"{name} {', '.join(dict.fromkeys(used))}")
+            parts.append(f"{name} {', '.join(used)}")
     return "; ".join(parts)
 
 

@@ -18,7 +18,7 @@ from kising.learning.trace_columns import TRACE
 from kising.options import LEAVES, Header, Leaf, leaves_of
 from kising.sweep.store.column_types import Column, Kind, Summary, runs_of
 
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 
 Row = Mapping[str, object]
 
@@ -46,7 +46,13 @@ _IDS: Final = (
     Column("run_id", "string", False, "16 hexadecimal digits made from the point and the realization"),
     Column("point_id", "string", False, "16 hexadecimal digits made from the parameters"),
 )
-_REALIZATION: Final = Column("realization", "int", False, "number of the independent network, from 0")
+_REALIZATION: Final = Column(
+    "realization", "int", False, "number of the independent network, or of the fold held out, from 0"
+)
+_BASELINES: Final = {
+    "visible_only": "a network without hidden spins (J, h, F)",
+    "memoryless": "a network without memory (K, h, b, F, G; J = L = 0)",
+}
 
 RESULTS: Final = (
     _REALIZATION,
@@ -125,7 +131,40 @@ RESULTS: Final = (
         heading="pairs corrected",
         console="averages",
     ),
-    Column("log_likelihood", "float", meaning="nats per slice", summary=_MEAN),
+    Column(
+        "log_likelihood",
+        "float",
+        meaning="nats per slice; with `data.file`, of the training data",
+        summary=_MEAN,
+    ),
+    Column(
+        "held_out",
+        "float",
+        meaning="log-likelihood of the fold held out, all spins jointly, nats per slice (`data.file`)",
+        summary=_SPREAD_UNLESS_DIVERGED,
+        heading="held out",
+        console="held out",
+    ),
+    Column(
+        "forecast",
+        "float",
+        meaning="log-likelihood of the fold held out, every spin by itself, summed: nats per slice (`data.file`)",
+        summary=_SPREAD_UNLESS_DIVERGED,
+        heading="forecast",
+        console="held out",
+    ),
+    *(
+        Column(
+            f"{score}_{name}",
+            "float",
+            meaning=f"`{score}` of {what} on the same fold",
+            summary=_SPREAD_UNLESS_DIVERGED,
+            heading=f"{score.replace('_', ' ')}, {name.replace('_', ' ')}",
+            console="held out",
+        )
+        for name, what in _BASELINES.items()
+        for score in ("held_out", "forecast")
+    ),
     Column(
         "hidden_overlap",
         "float",

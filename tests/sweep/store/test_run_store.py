@@ -27,6 +27,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.spin_data import random_spins
 
 from kising.errors import LockedError, StoreError
 from kising.sweep.store import parquet, run_store
@@ -273,8 +274,8 @@ class TestSchema:
         # SCHEMA_VERSION, let new columns be nullable, and write the new pair here.
         described = "\n".join(f"{c.name} {c.kind} {c.nullable}" for c in PART_COLUMNS)
         assert (SCHEMA_VERSION, hashlib.sha256(described.encode()).hexdigest()[:16]) == (
-            7,
-            "8fa2d08ba1d89299",
+            8,
+            "66837143f9d2cf36",
         )
 
     def test_what_may_differ_between_equal_sweeps(self) -> None:
@@ -1021,7 +1022,7 @@ class TestRunsFile:
         assert noticed > 100
 
 
-def test_parameters_are_those_of_a_point() -> None:
+def test_parameters_are_those_of_a_point(tmp_path: Path) -> None:
     from kising.sweep.plan import Plan
     from kising.sweep.spec import parse_spec
 
@@ -1038,8 +1039,15 @@ def test_parameters_are_those_of_a_point() -> None:
     }
     seen: dict[str, set[str]] = {}
     by_gradient = {"learner.estimator": ["exact", "bp"], "learner.step": ["gradient"]}
-    for task, axes in (("learn", estimators), ("learn", by_gradient), ("infer", estimators)):
-        for point in Plan.of(parse_spec({**sweep, "task": task, "axes": axes})).points:
+    np.save(tmp_path / "spins.npy", random_spins(40, 3))
+    recorded = {"model": {"hidden": 1}, "data": {"file": str(tmp_path / "spins.npy")}}
+    for task, axes, more in (
+        ("learn", estimators, {}),
+        ("learn", by_gradient, {}),
+        ("infer", estimators, {}),
+        ("learn", {}, recorded),
+    ):
+        for point in Plan.of(parse_spec({**sweep, "task": task, "axes": axes, **more})).points:
             values = point.values()
             assert set(values) == {column.name for column in PARAMETERS}
             for name, value in values.items():

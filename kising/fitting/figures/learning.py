@@ -1,0 +1,96 @@
+"""How learning went, and how the fit does on data that it has not seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kising.blocks import BLOCKS
+from kising.fitting.choice import mean_and_error
+from kising.fitting.figures.svg import COLOURS, INK, svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from kising.fitting.choice import Choice
+    from kising.learning.fit import Fit
+
+
+def learning_figures(found: Fit) -> list[str]:
+    """Log-likelihood and step sizes (of samplers also the Monte-Carlo error) by iteration."""
+    figures = []
+    if found.trace["log_likelihood"].notna().any():  # estimators that sample do not follow it
+        figures.append(svg(lambda axes: _likelihood(axes, found), "Log-likelihood by iteration"))
+    figures.append(
+        svg(lambda axes: _by_block(axes, found, "step", "step, in bond scales"), "Steps by iteration")
+    )
+    if found.state.sampler is not None:
+        text = "Monte-Carlo over statistical error"
+        figures.append(
+            svg(lambda axes: _by_block(axes, found, "noise", text), "Monte-Carlo error by iteration")
+        )
+    return figures
+
+
+def _likelihood(axes: Axes, found: Fit) -> None:
+    values = found.trace["log_likelihood"].to_numpy()
+    axes.plot(found.trace["iteration"], values, color=COLOURS["L"], marker=".", linewidth=1.5)
+    finite = values[np.isfinite(values)]
+    # The first iterations come from far away; the end is what matters.
+    if len(finite) > 10:
+        low, high = float(np.quantile(finite, 0.1)), float(finite.max())
+        if high > low:
+            axes.set_ylim(low - 0.3 * (high - low), high + 0.1 * (high - low))
+    axes.set_xlabel("iteration")
+    axes.set_ylabel("log-likelihood, nats per slice")
+
+
+def _by_block(axes: Axes, found: Fit, column: str, text: str) -> None:
+    for name in BLOCKS:
+        values = found.trace[f"{column}_{name}"].to_numpy()
+        if name in found.converged and np.isfinite(values).any() and (values[np.isfinite(values)] > 0).any():
+            axes.semilogy(
+                found.trace["iteration"],
+                np.where(values > 0, values, np.nan),
+                color=COLOURS[name],
+                label=name,
+            )
+    sampled = found.state.sampler is not None
+    if column == "noise" or not sampled:
+        limit, word = (
+            (found.learner.noise, "noise") if column == "noise" else (found.learner.tolerance, "tolerance")
+        )
+        axes.axhline(limit, color=INK, linestyle=":", linewidth=1, label=word)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(ncols=4)
+    axes.set_xlabel("iteration")
+    axes.set_ylabel(text)
+
+
+def score_figures(choice: Choice) -> list[str]:
+    """Held-out scores by the number of hidden spins."""
+    return [
+        svg(lambda axes: _scores(axes, choice, "joint"), "Held-out joint log-likelihood by hidden spins"),
+        svg(lambda axes: _scores(axes, choice, "forecast"), "Held-out forecasts by hidden spins"),
+    ]
+
+
+def _scores(axes: Axes, choice: Choice, name: str) -> None:
+    able = [one for one in choice.candidates if np.isfinite(one.joint).all()]
+    places = [one.hidden for one in able]
+    pairs = [mean_and_error(getattr(one, name)) for one in able]
+    axes.errorbar(
+        places, [x for x, _ in pairs], [e for _, e in pairs], color=COLOURS["L"], marker="o", capsize=3
+    )
+    if choice.hidden in places:
+        axes.plot(
+            choice.hidden, pairs[places.index(choice.hidden)][0], "o", markersize=12, fillstyle="none",
+            color=COLOURS["K"], label="chosen",
+        )  # fmt: skip
+    axes.set_xticks(places)
+    axes.set_xlabel("hidden spins (0: the baseline without any)")
+    axes.set_ylabel(f"{name}, nats per slice")
+    axes.set_title(f"held-out {name} log-likelihood")
+    axes.margins(y=0.15)
+    axes.legend()

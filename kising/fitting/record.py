@@ -1,0 +1,99 @@
+"""fit.json: what was fitted to what, how it ended, and what made it."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kising.fitting.saved_state import data_hash
+from kising.learning.fitted.heldout import likelihood_kind
+from kising.recordings import Segments
+from kising.version import NUMERICS, __version__
+
+if TYPE_CHECKING:
+    from kising.fitting.choice import Choice
+    from kising.learning.fit import Fit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """The contents of fit.json."""
+
+    recording: str
+    data_sha256: str
+    """of the spins, inputs and names that were fitted"""
+    command: str
+    written: str
+    """UTC"""
+    versions: dict[str, Any]
+    visible: int
+    hidden: int
+    inputs: int
+    steps: int
+    segments: int
+    slices: int
+    names: list[str]
+    input_names: list[str]
+    notes: list[str]
+    seed: Any
+    options: dict[str, Any]
+    estimator: str
+    """the one that ran, where `auto` was asked for"""
+    outcome: str
+    iterations: int
+    converged: dict[str, bool]
+    """by block"""
+    errors: bool
+    """whether there are standard errors"""
+    log_likelihood: float | None
+    """of the training data, nats per slice; None where learning diverged"""
+    likelihood: str
+    """what that number is: exact, sampled, or an approximation"""
+    choice: dict[str, Any] | None
+    """held-out scores, where the number of hidden spins was chosen"""
+
+    def as_json(self) -> str:
+        """Plain JSON: no NaN, no infinity."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def record(found: Fit, segments: Segments, choice: Choice | None, file: Path, command: str) -> Record:
+    """What fit.json says."""
+    score = found.training_log_likelihood
+    return Record(
+        recording=str(file),
+        data_sha256=data_hash(segments),
+        command=command,
+        written=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={
+            "kising": __version__,
+            "numerics": NUMERICS,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        visible=segments.n_visible,
+        hidden=found.hidden,
+        inputs=segments.n_covariates,
+        steps=segments.n_steps,
+        segments=len(segments.spins),
+        slices=segments.n_slices,
+        names=list(segments.names),
+        input_names=list(segments.covariate_names),
+        notes=list(segments.notes),
+        seed=found.seed,
+        options=found.options,
+        estimator=found.estimator,
+        outcome=found.outcome,
+        iterations=found.iterations,
+        converged=found.converged,
+        errors=found.standard_error is not None,
+        log_likelihood=score if np.isfinite(score) else None,
+        likelihood=likelihood_kind(found.estimator, found.hidden),
+        choice=None if choice is None else choice.as_json(),
+    )

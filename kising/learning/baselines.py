@@ -1,0 +1,35 @@
+"""Two models that a network with hidden spins must beat on held-out data (docs/maths.md, "The larger model").
+
+`visible only`   J, h and F, no hidden spins: one logistic regression per spin. What a network has beyond it is due to
+                 its hidden spins.
+`memoryless`     K, h, b, F and G, with J = L = 0: hidden spins as classes of time steps, drawn afresh at every step. It
+                 knows which spins are active together, and nothing of what came before. A network that is no better
+                 on held-out data has found same-time correlations, not dynamics.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kising.estimators.slices import Slices
+from kising.options import Learner
+
+
+def baseline_learner(learner: Learner, hidden: int) -> Learner:
+    """How a baseline is learned: with biases, and without forced zeros; otherwise as the network is."""
+    # Without hidden spins the likelihood has one maximum, whatever the start.
+    starts = learner.starts if hidden else 1
+    return learner.model_copy(update={"bias": True, "l1": 0.0, "decimate": "none", "starts": starts})
+
+
+def memoryless(slices: Slices) -> Slices:
+    """The slices with zeros for s⁻ and s: J and L then act on nothing, whatever they are.
+
+    Learning from these is learning with J = L = 0; inputs stay as they are.
+    """
+    spins = np.zeros((3 * len(slices), slices.n_visible), dtype=np.int8)
+    spins[2::3] = slices.after
+    inputs = np.zeros((3 * len(slices), slices.n_inputs))
+    t = slices.middle
+    inputs[0::3], inputs[1::3] = slices.inputs[t - 1], slices.inputs[t]
+    return Slices(spins, inputs, np.arange(1, len(spins), 3))

@@ -1,0 +1,186 @@
+"""How many hidden spins: chosen from held-out log-likelihoods by the one-standard-error rule.
+
+The best number is the one with the highest mean over folds. Chosen is the smallest number whose mean is at most one
+standard error below it. The standard error is that of the paired difference: folds differ more from each other than
+numbers of hidden spins do, and all numbers see the same folds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kising.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HIDDEN = "model.hidden"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One number of hidden spins."""
+
+    hidden: int
+    held_out: float
+    """mean over folds, nats per slice"""
+    behind: float
+    """how far below the best, nats per slice: mean over folds"""
+    error: float
+    """standard error of `behind`; 0 for the best"""
+    point_id: str | None
+    """the point whose rows these are: where several points have this number, the best of them"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What was chosen, and why."""
+
+    hidden: int
+    """the number chosen"""
+    best: int
+    """the number with the highest mean"""
+    folds: int
+    candidates: tuple[Candidate, ...]
+    """from the smallest number to the largest"""
+    left_out: tuple[int, ...]
+    """numbers of which not every fold has a finite score"""
+    reason: str
+    """one or two sentences"""
+
+    @property
+    def chosen(self) -> Candidate:
+        """The candidate that was chosen."""
+        return next(x for x in self.candidates if x.hidden == self.hidden)
+
+
+def choose_hidden(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> Choice:
+    """Choose from the rows of a sweep over `model.hidden`: one row per number and fold.
+
+    Rows have `model.hidden`, `realization` (the fold) and `held_out`; `status` and `point_id` count where they are
+    there. Where several points have the same number (an axis over the prior, say), the best of them stands for it.
+    """
+    listed: Iterable[Mapping[Any, Any]] = rows.to_dict("records") if hasattr(rows, "to_dict") else rows
+    scores, numbers = _scores(listed)
+    folds = sorted({fold for own in scores.values() for fold in own})
+    complete = {
+        point: np.array([own[fold] for fold in folds])
+        for point, own in scores.items()
+        if own.keys() == set(folds) and all(map(math.isfinite, own.values()))
+    }
+    if not complete:
+        raise InputError(
+            "no number of hidden spins has a finite held-out score in every fold: nothing to choose from"
+        )
+    if len(folds) < 2:
+        raise InputError("the one-standard-error rule needs at least two folds")
+    leaders: dict[int, str] = {}
+    for point, values in complete.items():
+        leader = leaders.setdefault(numbers[point], point)
+        if values.mean() > complete[leader].mean():
+            leaders[numbers[point]] = point
+    # Of equal means the smaller number counts as the best.
+    best = max(sorted(leaders), key=lambda hidden: complete[leaders[hidden]].mean())
+    candidates = tuple(
+        _candidate(hidden, leaders[hidden], complete[leaders[best]], complete[leaders[hidden]])
+        for hidden in sorted(leaders)
+    )
+    chosen = next(x for x in candidates if x.behind <= x.error)
+    left_out = tuple(sorted(set(numbers.values()) - leaders.keys()))
+    return Choice(
+        hidden=chosen.hidden,
+        best=best,
+        folds=len(folds),
+        candidates=candidates,
+        left_out=left_out,
+        reason=_reason(chosen, best, candidates, left_out, len(folds)),
+    )
+
+
+def selection_spec(
+    file: str | PathLike[str],
+    hidden: Sequence[int],
+    *,
+    seed: int,
+    folds: int = 5,
+    learner: Mapping[str, Any] | None = None,
+    name: str = "choose-hidden",
+) -> dict[str, Any]:
+    """The sweep that `choose_hidden` chooses from, as `kising.run_sweep` takes it: a recording, and numbers to try.
+
+    `learner` has the keys of a sweep file. Paths are relative to the current directory.
+    """
+    return {
+        "name": name,
+        "description": f"How many hidden spins: {', '.join(map(str, hidden))}",
+        "seed": seed,
+        "model": {},
+        "data": {"file": str(file), "folds": folds},
+        "learner": dict(learner or {}),
+        "axes": {HIDDEN: list(hidden)},
+    }
+
+
+def _scores(rows: Iterable[Mapping[Any, Any]]) -> tuple[dict[str, dict[int, float]], dict[str, int]]:
+    """Held-out scores by point and fold, and the number of hidden spins of every point."""
+    scores: dict[str, dict[int, float]] = {}
+    numbers: dict[str, int] = {}
+    for row in rows:
+        missing = [key for key in (HIDDEN, "realization", "held_out") if key not in row]
+        if missing:
+            raise InputError(f"rows: they have no {missing[0]!r}; give the runs of a sweep with data.file")
+        hidden, fold = int(row[HIDDEN]), int(row["realization"])
+        point = str(row.get("point_id") or f"{hidden} hidden spins")
+        own = scores.setdefault(point, {})
+        if fold in own:
+            raise InputError(
+                f"rows: fold {fold} with {hidden} hidden spins is there twice; give each run once"
+            )
+        score = row["held_out"]
+        failed = row.get("status", "done") != "done" or score is None
+        own[fold] = math.nan if failed else float(score)
+        numbers[point] = hidden
+    return scores, numbers
+
+
+def _candidate(hidden: int, point: str, best: np.ndarray, own: np.ndarray) -> Candidate:
+    behind = best - own
+    return Candidate(
+        hidden=hidden,
+        held_out=float(own.mean()),
+        behind=float(behind.mean()),
+        error=float(behind.std(ddof=1) / math.sqrt(len(behind))),
+        point_id=None if point.endswith(" hidden spins") else point,
+    )
+
+
+def _reason(
+    chosen: Candidate, best: int, candidates: Sequence[Candidate], left_out: Sequence[int], folds: int
+) -> str:
+    top = next(x for x in candidates if x.hidden == best)
+    spins = "1 hidden spin" if chosen.hidden == 1 else f"{chosen.hidden} hidden spins"
+    score = f"{top.held_out:.4f} nats per slice over {folds} folds"
+    smaller = [x for x in candidates if x.hidden < best]
+    if chosen is not top:
+        why = (
+            f"Chosen: {spins}, the fewest within one standard error of the best. Their held-out log-likelihood is "
+            f"{_gap(chosen)} nats per slice below that of {best} ({score})"
+        )
+    else:
+        why = f"Chosen: {spins}, with the highest held-out log-likelihood ({score})"
+        if smaller:
+            near = max(smaller, key=lambda x: x.held_out)
+            why += f". No smaller number comes within one standard error: {near.hidden} is {_gap(near)} below"
+    if left_out:
+        why += f". Left out, because a fold failed or diverged: {', '.join(map(str, left_out))}"
+    return why + "."
+
+
+def _gap(candidate: Candidate) -> str:
+    return f"{candidate.behind:.4f} ± {candidate.error:.4f}"

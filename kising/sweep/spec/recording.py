@@ -1,0 +1,174 @@
+"""The recording of a sweep (`data.file`): read, identified by its content, and what a sweep file takes from it.
+
+The hash of the content is part of every point's id, so that rows of another recording are never mixed in. A spec that
+was run has the hash and the sizes written out: its plan is known even where the file has gone or has changed since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kising.errors import InputError, RecordingError
+from kising.messages import show
+from kising.options import LEAVES
+from kising.sweep.spec.documents import Document, Problem, lookup, path_of
+from kising.values import RefusedError
+
+if TYPE_CHECKING:
+    from kising.options import Data
+    from kising.recordings import Segments
+
+FILE = path_of("data.file")
+#: What a recording decides.
+SIZES = ("model.visible", "data.length")
+#: In place of sizes that are unknown because the file cannot be read, which is reported.
+_UNKNOWN = (1, 3)
+
+
+def read_content(path: str) -> Segments:
+    """The recording in a file, without spins that never change; RecordingError where it is none."""
+    try:
+        found = Path(path).stat()
+    except OSError as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise RecordingError(f"{_shown(path)}: cannot read the recording: {reason}") from error
+    return _read(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=1)
+def _read(path: str, changed: int, size: int) -> Segments:
+    # Every preset is checked on every reading: the file is read once.
+    from kising.recordings import fittable, read_recording
+
+    try:
+        return fittable(read_recording(path))
+    except RecordingError:
+        raise
+    except InputError as error:
+        raise RecordingError(f"{_shown(path)}: {error}") from error
+
+
+def _shown(path: str) -> str:
+    return path if path.isprintable() else show(path)
+
+
+def content_hash(recording: Segments) -> str:
+    """16 hexadecimal digits of the SHA-256 of everything that results depend on: spins, inputs, names, trials."""
+    about = {
+        "names": recording.names,
+        "inputs": recording.covariate_names,
+        "lengths": recording.lengths,
+        "trials": [trial for trial, _ in recording.origins],
+    }
+    digest = hashlib.sha256(json.dumps(about).encode())
+    for spins in recording.spins:
+        digest.update(np.ascontiguousarray(spins, dtype=np.int8).tobytes())
+    for inputs in recording.covariates or ():
+        digest.update(np.ascontiguousarray(inputs, dtype="<f8").tobytes())
+    return digest.hexdigest()[:16]
+
+
+def recording_of(data: Data) -> Segments | None:
+    """The recording that a checked spec is about; None where networks are simulated."""
+    if data.file is None:
+        return None
+    try:
+        recording = read_content(data.file)
+    except RecordingError as error:
+        if Path(data.file).exists():
+            raise
+        cure = "put it back, or give its new place with --set data.file=PATH"
+        raise RecordingError(f"{error}; {cure}") from error
+    if content_hash(recording) != data.hash:
+        raise RecordingError(f"{data.file}: it changed while it was read; run the same command again")
+    return recording
+
+
+def with_recording(document: Document) -> tuple[Document, list[Problem]]:
+    """The document with what it takes from its recording: sizes, hash and number of realizations.
+
+    Nothing is read where these are written already. A path is relative to the directory of the file it stands in.
+    """
+    given, raw = lookup(document.value, FILE)
+    if not given or raw is None:
+        return document, []
+    try:
+        path = str(LEAVES["data.file"].kind.parse(raw))
+    except RefusedError:
+        return _filled(document, {"data.file": raw}, _UNKNOWN), []
+    path = str(_base(document) / path)
+    folds = _value(document, "data.folds") or LEAVES["data.folds"].default
+    problems = list(_realizations(document, folds))
+    known = [_value(document, key) for key in ("data.hash", *SIZES)]
+    if all(known):
+        digest, *sizes = known
+    else:
+        digest, sizes = None, list(_UNKNOWN)
+        try:
+            recording = read_content(path)
+        except RecordingError as error:
+            problems.append(document.problem(FILE, str(error)))
+        else:
+            digest, sizes = content_hash(recording), [recording.n_visible, recording.n_steps]
+            problems += _too_short(document, recording, folds)
+    changed = {"data.file": path, "data.hash": digest, "realizations": folds}
+    return _filled(document, changed, tuple(sizes)), problems
+
+
+def _base(document: Document) -> Path:
+    """The directory that a relative path starts from: that of the sweep file, or the current one."""
+    from kising.sweep.spec.layers import OVERRIDE
+
+    source = document.place(FILE).source
+    return Path.cwd() if source in (None, OVERRIDE) else Path(str(source)).absolute().parent
+
+
+def _value(document: Document, key: str) -> Any:
+    """The value of a key, None where there is none or a wrong one."""
+    given, raw = lookup(document.value, path_of(key))
+    try:
+        return LEAVES[key].kind.parse(raw) if given else None
+    except RefusedError:
+        return None
+
+
+def _realizations(document: Document, folds: int) -> list[Problem]:
+    given, raw = lookup(document.value, ("realizations",))
+    if not given or raw == folds:
+        return []
+    message = f"{show(raw)}: with data.file every fold is a realization, and there are {folds} folds; leave it out, "
+    return [document.problem(("realizations",), message + "and set data.folds")]
+
+
+def _too_short(document: Document, recording: Segments, folds: int) -> list[Problem]:
+    from kising.learning.folds import too_short
+
+    if not too_short(recording, folds):
+        return []
+    message = (
+        f"{folds} folds of a recording of {recording.n_steps} steps are too short to learn from and to score"
+    )
+    return [
+        document.problem(path_of("data.folds"), f"{message}; allowed: fewer folds, or a longer recording")
+    ]
+
+
+def _filled(document: Document, changed: dict[str, Any], sizes: tuple[Any, ...]) -> Document:
+    value = dict(document.value)
+    for key, entry in {**changed, **dict(zip(SIZES, sizes, strict=True))}.items():
+        *sections, last = path_of(key)
+        inner = value
+        for name in sections:
+            inner[name] = dict(inner[name]) if isinstance(inner.get(name), dict) else inner.get(name) or {}
+            inner = inner[name]
+            if not isinstance(inner, dict):
+                break
+        else:
+            inner[last] = entry
+    return document.replaced(value, {})

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kising import draw_couplings, fit, simulate
+from kising.blocks import BLOCKS
+from kising.fitting.saved_state import SavedState, identity
+from kising.learning.checkpoint import save
+from kising.recordings import as_segments
+
+# The command with slow iterations, each of which prints a line, and checkpoints as often as EVERY says, in seconds.
+SLOW = """
+import os, sys, time
+import kising.fitting.saved_state as saved
+from kising.cli import main
+saved.SECONDS = float(os.environ["EVERY"])
+observe = saved.SavedState.observe
+def slowly(self, state):
+    observe(self, state)
+    print("iteration", flush=True)
+    time.sleep(0.05)
+saved.SavedState.observe = slowly
+sys.argv = ["kising", *sys.argv[1:]]
+main()
+"""
+METHODS = {
+    "exact": ["--tolerance", "1e-12", "--max-iterations", "60", "--estimator", "exact"],
+    "gibbs": ["--noise", "1e-6", "--max-iterations", "60", "--estimator", "gibbs"],
+}
+OPTIONS = {
+    "exact": {"tolerance": 1e-12, "max_iterations": 60, "estimator": "exact"},
+    "gibbs": {"noise": 1e-6, "max_iterations": 60, "estimator": "gibbs"},
+}
+
+
+@pytest.fixture(scope="module")
+def visible() -> np.ndarray:
+    return simulate(draw_couplings(6, 2, seed=1), 1000, seed=2).visible
+
+
+def start(recording: Path, method: str, every: float = 0.0) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-c",
+        SLOW,
+        "fit",
+        str(recording),
+        "--hidden",
+        "2",
+        "--seed",
+        "3",
+        *METHODS[method],
+    ]
+    pipe = subprocess.PIPE
+    env = {**os.environ, "EVERY": str(every)}
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=env)
+
+
+def wait_for_checkpoint(folder: Path, child: subprocess.Popen[str], replaced: int = 5) -> None:
+    """Until the checkpoint was replaced some times."""
+    seen: set[int] = set()
+    deadline = time.monotonic() + 120
+    while len(seen) < replaced and time.monotonic() < deadline:
+        assert child.poll() is None, child.communicate()
+        if (folder / "checkpoint").exists():
+            seen.add((folder / "checkpoint").stat().st_mtime_ns)
+        time.sleep(0.01)
+
+
+def check_result(folder: Path, visible: np.ndarray, method: str) -> None:
+    expected = fit(visible, 2, seed=3, errors=True, **OPTIONS[method])
+    with np.load(folder / "couplings.npz") as found:
+        for name in BLOCKS:
+            np.testing.assert_array_equal(found[name], getattr(expected.couplings, name))
+        np.testing.assert_array_equal(found["J_error"], expected.standard_error.J)
+        np.testing.assert_array_equal(found["trace_log_likelihood"], expected.trace.log_likelihood)
+    assert not (folder / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_command_goes_on_after_a_kill_bit_for_bit(method, visible, tmp_path) -> None:
+    recording, folder = tmp_path / "data.npy", tmp_path / "data.fit"
+    np.save(recording, visible)
+    for _ in range(2):
+        child = start(recording, method)
+        wait_for_checkpoint(folder, child)
+        child.kill()
+        child.communicate()
+        assert not (folder / "fit.json").exists()
+    child = start(recording, method)
+    _, remarks = child.communicate(timeout=120)
+    assert child.returncode == 1  # these fits never converge
+    assert "going on from the checkpoint: fit, iteration " in remarks
+    check_result(folder, visible, method)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_tells_how_to_go_on(number, code, visible, tmp_path) -> None:
+    recording, folder = tmp_path / "data.npy", tmp_path / "data.fit"
+    np.save(recording, visible)
+    child = start(recording, "exact", every=1000.0)
+    for _ in range(3):
+        assert child.stdout.readline() == "iteration\n"
+    assert not (folder / "checkpoint").exists()
+    os.kill(child.pid, number)
+    _, remarks = child.communicate(timeout=60)
+    assert child.returncode == code
+    assert f"stopped by {signal.Signals(number).name} after iteration " in remarks
+    assert f"to go on: kising fit {recording} --hidden 2 --seed 3" in remarks
+    assert "Traceback" not in remarks
+    child = start(recording, "exact")
+    printed, remarks = child.communicate(timeout=120)
+    assert "going on from the checkpoint" in remarks
+    assert 0 < printed.count("iteration\n") < 60
+    check_result(folder, visible, "exact")
+
+
+def test_a_checkpoint_of_another_fit_is_ignored_with_a_line(visible, tmp_path) -> None:
+    recording, folder = tmp_path / "data.npy", tmp_path / "data.fit"
+    np.save(recording, visible)
+    child = start(recording, "gibbs")
+    wait_for_checkpoint(folder, child)
+    child.kill()
+    child.communicate()
+    child = start(recording, "exact")
+    _, remarks = child.communicate(timeout=120)
+    assert "the checkpoint is of other data, options or another version: learning begins anew" in remarks
+    check_result(folder, visible, "exact")
+
+
+def damaged(found: bytes, kind: str) -> bytes:
+    if kind == "bit":
+        return found[:-200] + bytes([found[-200] ^ 1]) + found[-199:]
+    return {"cut": found[: len(found) // 2], "empty": b"", "nested": b"[" * 100_000, "text": b"{}\nx"}[kind]
+
+
+@pytest.mark.parametrize("kind", ["bit", "cut", "empty", "nested", "text"])
+def test_a_damaged_checkpoint_is_ignored_with_a_line(kind, visible, tmp_path) -> None:
+    lines: list[str] = []
+    state = fit(visible, 1, seed=3).state
+    saved = SavedState(tmp_path / "checkpoint", "mine", lines.append)
+    assert saved.load() is None
+    assert not lines
+    saved.save(state)
+    back = saved.load()
+    assert back is not None
+    assert save(back) == save(state)
+    assert SavedState(tmp_path / "checkpoint", "other", lines.append).load() is None
+    assert "other data" in lines.pop()
+    path = tmp_path / "checkpoint"
+    path.write_bytes(damaged(path.read_bytes(), kind))
+    assert saved.load() is None
+    assert lines == ["the checkpoint is damaged: learning begins anew"]
+
+
+def test_states_are_saved_when_due_and_at_the_end(visible, tmp_path) -> None:
+    now = [0.0]
+    saved = SavedState(tmp_path / "checkpoint", "mine", print, seconds=30.0, clock=lambda: now[0])
+    ended = fit(visible, 1, seed=3).state
+    running = fit(visible, 1, seed=3, max_iterations=2).state
+    object.__setattr__(running, "outcome", "running")
+    saved.observe(running)
+    assert not saved.path.exists()
+    now[0] = 31.0
+    saved.observe(running)
+    assert saved.path.exists()
+    saved.remove()
+    saved.observe(running)
+    assert not saved.path.exists()
+    saved.observe(ended)
+    assert saved.path.exists()
+
+
+def test_the_identity_depends_on_all_that_a_fit_depends_on(visible) -> None:
+    from kising.fitting.saved_state import data_hash
+
+    one, other = as_segments(visible), as_segments(-visible)
+    apart = as_segments([visible[:500], visible[500:]])
+    inputs = as_segments(visible, covariates=np.arange(len(visible)) * 1.0)
+    assert len({data_hash(x) for x in (one, other, apart, inputs)}) == 4
+    args = [
+        ("a", 1, 1, {"l1": 0.0}),
+        ("b", 1, 1, {"l1": 0.0}),
+        ("a", 2, 1, {"l1": 0.0}),
+        ("a", 1, 2, {"l1": 0.0}),
+    ]
+    assert len({identity(*each) for each in [*args, ("a", 1, 1, {"l1": 1.0})]}) == 5

@@ -1,0 +1,181 @@
+"""Sweeps over a recording: what a sweep file takes from it, how points are identified, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.spin_data import random_spins
+
+from kising.errors import RecordingError, SpecError
+from kising.recordings import as_segments, read_recording
+from kising.sweep.plan import Plan, point_id_of
+from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec, recording_of
+from kising.sweep.spec.recording import content_hash
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "spikes.npz"
+    np.savez(path, spins=random_spins(90, 4))
+    return path
+
+
+def spec_of(file: Path | str, **more: object) -> SweepSpec:
+    base = {"name": "folds", "seed": 1, "model": {}, "axes": {"model.hidden": [0, 1]}}
+    return parse_spec({**base, "data": {"file": str(file)}, **more})
+
+
+def point_ids(spec: SweepSpec) -> list[str]:
+    return [point.point_id for point in Plan.of(spec).points]
+
+
+def test_sizes_and_realizations_come_from_the_recording(file: Path) -> None:
+    spec = spec_of(file)
+    assert (spec.model.visible, spec.data.length, spec.data.folds, spec.realizations) == (4, 90, 5, 5)
+    assert spec.data.hash == content_hash(read_recording(file))
+    values = Plan.of(spec).points[1].values()
+    assert (values["data.file"], values["data.hash"]) == ("spikes.npz", spec.data.hash)
+    for key in ("bonds", "strength", "connectivity", "bias"):
+        assert values[f"model.{key}"] is None
+    assert point_id_of(values) == Plan.of(spec).points[1].point_id
+    assert Plan.of(spec).n_runs == 10
+
+
+def test_a_path_is_relative_to_the_sweep_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = file.parent / "sweep.yaml"
+    sweep.write_text("name: x\nseed: 1\nmodel: {hidden: 1}\ndata: {file: spikes.npz, folds: 3}\n")
+    monkeypatch.chdir("/")
+    spec = read_spec(sweep)
+    assert spec.data.file == str(file)
+    assert spec.realizations == 3
+
+
+def test_what_is_written_is_read_again_without_the_file(file: Path, tmp_path: Path) -> None:
+    spec = spec_of(file)
+    (tmp_path / "sweep.yaml").write_text(dump_spec(spec))
+    file.unlink()
+    again = read_spec(tmp_path / "sweep.yaml")
+    assert again == spec
+    assert point_ids(again) == point_ids(spec)
+    assert again.current() == spec
+    with pytest.raises(
+        RecordingError, match=r"spikes\.npz: cannot read the recording: no such file; put it back"
+    ):
+        recording_of(again.data)
+
+
+def test_a_recording_that_moved_is_given_anew(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(file)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "sweep.yaml").write_text(dump_spec(spec))
+    file.rename(tmp_path / "moved.npz")
+    monkeypatch.chdir(tmp_path)
+    moved = read_spec("results/sweep.yaml", overrides=["data.file=moved.npz"]).current()
+    assert moved.data.file == str(tmp_path / "moved.npz")
+    assert point_ids(moved) == point_ids(spec)
+
+
+def test_another_content_makes_other_points_and_another_place_does_not(file: Path, tmp_path: Path) -> None:
+    before = spec_of(file)
+    elsewhere = tmp_path / "copy.npz"
+    elsewhere.write_bytes(file.read_bytes())
+    assert point_ids(spec_of(elsewhere)) == point_ids(before)
+    spins = random_spins(90, 4).copy()
+    spins[40, 2] *= -1
+    np.savez(file, spins=spins)
+    assert not set(point_ids(before.current())) & set(point_ids(before))
+    with pytest.raises(RecordingError, match="it changed while it was read"):
+        recording_of(before.data)
+
+
+def test_folds_are_part_of_the_id(file: Path) -> None:
+    ids = [point_ids(spec_of(file, data={"file": str(file), "folds": folds}))[0] for folds in (4, 5, 6)]
+    assert len(set(ids)) == 3
+
+
+def test_every_part_of_the_content_is_in_the_hash() -> None:
+    spins, inputs = random_spins(40, 3), np.random.default_rng(1).standard_normal((40, 2))
+    other_input = inputs.copy()
+    other_input[7, 1] += 1e-12
+    recordings = [
+        as_segments(spins),
+        as_segments(-spins),
+        as_segments([spins[:20], spins[20:]]),
+        as_segments([spins[:21], spins[21:]]),
+        as_segments(spins, inputs),
+        as_segments(spins, other_input),
+    ]
+    assert len({content_hash(x) for x in recordings}) == len(recordings)
+    assert content_hash(as_segments((spins + 1) // 2)) == content_hash(as_segments(spins))
+    # The same segments, once of one trial with a gap.
+    gap = np.insert(spins.astype(float), 20, np.nan, axis=0)
+    assert as_segments(gap).lengths == recordings[2].lengths
+    assert content_hash(as_segments(gap)) != content_hash(recordings[2])
+
+
+MISTAKES = {
+    "realizations": (
+        {"realizations": 3},
+        "realizations: 3: with data.file every fold is a realization, and there are 5 folds",
+    ),
+    "signs": (
+        {"learner": {"start": "signs"}},
+        "learner.start: signs needs true couplings, and a recording (data.file) has none; say random",
+    ),
+    "known": ({"learner": {"decimate": "known"}}, "learner.decimate: known needs true couplings"),
+    "pruned": ({"score": {"pruned": True}}, "score.pruned: true needs true couplings"),
+    "infer": ({"task": "infer"}, "data.file: task infer needs true couplings"),
+    "couplings": (
+        {"keep": {"couplings": True}},
+        "keep.couplings: true couplings are kept beside learned ones",
+    ),
+    "visible": (
+        {"axes": {"model.hidden": [1], "model.visible": [2, 3]}},
+        "axes.model.visible: this axis changes nothing: data.file has 4",
+    ),
+    "length": (
+        {"axes": {"model.hidden": [1], "data.length": [20, 30]}},
+        "axes.data.length: this axis changes nothing: data.file has 90",
+    ),
+    "strength": (
+        {"axes": {"model.hidden": [1], "model.strength": [1, 2]}},
+        "axes.model.strength: this axis changes nothing: data.file is a recording",
+    ),
+    "file axis": ({"axes": {"data.file": ["a"]}}, "axes.data.file: cannot be an axis"),
+    "folds axis": ({"axes": {"data.folds": [2, 3]}}, "axes.data.folds: cannot be an axis"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_mistakes_are_named(file: Path, change: dict, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec_of(file, **change)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"file": "nowhere.npz"}, "nowhere.npz: cannot read the recording: no such file"),
+        ({"file": 3}, "data.file: 3 is not a path"),
+        ({"file": "FILE", "folds": 1}, "data.folds: 1 is too small; allowed: whole numbers from 2"),
+        ({"file": "FILE", "folds": 40}, "data.folds: 40 folds of a recording of 90 steps are too short"),
+    ],
+)
+def test_mistakes_of_the_data_are_the_only_ones(file: Path, data: dict, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec_of(file, data={k: str(file) if v == "FILE" else v for k, v in data.items()})
+    (problem,) = caught.value.problems
+    assert message in str(problem)
+
+
+def test_a_file_that_is_no_recording_is_one_problem(tmp_path: Path) -> None:
+    (tmp_path / "notes.npz").write_text("hello")
+    with pytest.raises(SpecError) as caught:
+        spec_of(tmp_path / "notes.npz")
+    (problem,) = caught.value.problems
+    assert problem.place.key == "data.file"
