@@ -15,7 +15,6 @@ from kising.arrays import holds_arrays
 from kising.cores import cores
 from kising.errors import InputError, RecordingWarning
 from kising.estimators.slices import Slices, slices_of
-from kising.kernels.counter import key_of
 from kising.learning.errors import standard_errors
 from kising.learning.fitted.edges import edge_table
 from kising.learning.fitted.forecasts import Forecasts, forecast_log_likelihood, forecasts
@@ -163,7 +162,7 @@ class Fit(Learned):
         return slices_of(visible, self.couplings, covariates)
 
     def _forecasts(self, slices: Slices, threads: int) -> Forecasts:
-        return forecasts(self.couplings, slices, key=key_of(chain_seed(self.seed)), threads=threads)
+        return forecasts(self.couplings, slices, seed=chain_seed(self.seed), threads=threads)
 
 
 def _by_segment(rows: Array, segments: Segments) -> Array | list[Array]:

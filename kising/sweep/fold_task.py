@@ -15,7 +15,6 @@ import numpy as np
 
 from kising.estimators.gradient import checked_gradient
 from kising.estimators.slices import Slices
-from kising.kernels.counter import key_of
 from kising.learning.baselines import baseline_learner, memoryless
 from kising.learning.checkpoint import save
 from kising.learning.fitted.forecasts import forecast_log_likelihood, forecasts
@@ -127,7 +126,7 @@ def _scores(learned: Learned, learner: Learner, held_out: Slices, seed: Seed, th
     if not _is_finite(couplings):
         return Scores(None, None)
     joint = log_likelihood(couplings, held_out, learner, learned.estimator, seed=seed, threads=threads)
-    expected = forecasts(couplings, held_out, key=key_of(chain_seed(seed)), threads=threads)
+    expected = forecasts(couplings, held_out, seed=chain_seed(seed), threads=threads)
     return Scores(joint, float(np.mean(forecast_log_likelihood(expected, held_out))))
 
 

@@ -21,9 +21,10 @@ from kising.arrays import holds_arrays
 from kising.estimators.chunks import fields
 from kising.estimators.parallel import in_order
 from kising.estimators.slices import Slices, as_slices
-from kising.kernels.counter import philox, uniform
+from kising.kernels.counter import key_of, philox, uniform
 from kising.kernels.jit import kernel
 from kising.model import Array, Couplings, Spins
+from kising.seeds import Seed
 
 # Up to this many hidden spins their states are summed over: the sum then costs no more than the draws.
 LARGEST_ENUMERATION = 12
@@ -50,10 +51,9 @@ class Forecasts(NamedTuple):
     """P(s_i = -1), (T-2, Nv): 1 - up, without its rounding errors"""
 
 
-def forecasts(
-    couplings: Couplings, recording: Slices | Spins, *, key: np.uint64, threads: int = 1
-) -> Forecasts:
-    """Forecasts of all steps of a checked recording but the first two; `key` is that of the draws, if there are any."""
+def forecasts(couplings: Couplings, recording: Slices | Spins, *, seed: Seed, threads: int = 1) -> Forecasts:
+    """Forecasts of all steps of a checked recording but the first two; `seed` is that of the draws, if any."""
+    key = key_of(seed)
     slices = as_slices(recording)
     hidden = couplings.K.shape[1]
     drawn = hidden > LARGEST_ENUMERATION
