@@ -33,7 +33,7 @@ class Fold(NamedTuple):
 
 
 def hold_out(recording: Segments, fold: int, folds: int) -> Fold:
-    """The parts of a recording where this one of so many folds is held out."""
+    """What is learned from, and what is held out, in one of the folds."""
     gone = held_out_stretches(recording, folds)[fold]
     return Fold(_cut(recording, _rest(recording, gone)), _cut(recording, gone))
 

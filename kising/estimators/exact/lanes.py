@@ -1,4 +1,4 @@
-"""Exact averages of many slices at once, a slice a lane: the enumeration of `exact` in vectors.
+"""Exact averages of many slices at once, one slice per lane: the enumeration of `exact` in vectors.
 
 With x_i = e^{2 f_i}, 2cosh f = e^{-f} (1 + x) and tanh f = 1 - 2/(1+x). Against the weight at σ = 0, where x has
 the value y_i = e^{2θ_i}, a state of the hidden spins weighs
