@@ -15,8 +15,9 @@ from support.brute_force import (
 from kising import Couplings, draw_couplings, gradient, infer, simulate
 from kising.blocks import BLOCKS
 from kising.errors import InputError
-from kising.estimators.chunks import CHUNK_SLICES
+from kising.estimators.chunks import CHUNK_SLICES, fields, largest_fields
 from kising.estimators.registry import ESTIMATORS, Estimator
+from kising.estimators.slices import Slices
 from kising.options import choices
 
 each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: estimator.name)
@@ -181,6 +182,16 @@ def test_fields_beyond_the_range_of_floats_are_those_of_one_slice_at_a_time(prec
     np.testing.assert_allclose(found.m[driven], exact.m[driven], atol=1e-6)
     np.testing.assert_allclose(found.m, exact.m, atol=0.05)
     np.testing.assert_allclose(found.log_likelihood, exact.log_likelihood, rtol=1e-3, atol=0.05)
+
+
+@pytest.mark.parametrize("hidden", [3, 0])
+def test_bounds_of_fields_hold_for_all_spins_and_for_the_inputs_given(hidden: int) -> None:
+    couplings, recording, u = network_with_fields(11, hidden=hidden, length=200)
+    chunk = fields(couplings, Slices.of([recording], [5 * u]), slice(0, 198))
+    bounds = largest_fields(couplings, chunk)
+    for field, bound in zip((chunk.theta, chunk.b), bounds, strict=True):
+        assert (np.abs(field) <= bound + 1e-12).all()
+        assert (bound < 4 * np.abs(field).max(axis=0)).all()
 
 
 @pytest.mark.parametrize("function", [infer, gradient])
