@@ -1,4 +1,4 @@
-"""What a user may expect of couplings M among hidden spins, measured at length. With -s these tests print their numbers:
+"""What a user may expect of couplings M among hidden spins, measured at length. With -s these tests print numbers:
 
 pytest -m slow -s tests/learning/test_coupled_measured.py
 """
