@@ -9,7 +9,7 @@ import click
 
 from kising.arguments import Arguments
 from kising.options import LEAVES
-from kising.values import Kind, RefusedError, WordOrReal, scalar
+from kising.values import Flag, Kind, RefusedError, WordOrReal, scalar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,7 +58,11 @@ def flags(arguments: Arguments) -> Callable[[F], F]:
                 text = f"{leaf.option.help} [default: {leaf.default}]"
                 flag = "--" + name.replace("_", "-")
                 kind = _Value(leaf.kind)
-                command = click.option(flag, name, type=kind, metavar=kind.name, help=text)(command)
+                # Without a value, a flag is true.
+                alone = True if isinstance(leaf.kind, Flag) else None
+                command = click.option(
+                    flag, name, type=kind, metavar=kind.name, help=text, is_flag=False, flag_value=alone
+                )(command)
         return command
 
     return decorate

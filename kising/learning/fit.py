@@ -45,8 +45,9 @@ class Fit(Learned):
     """Learned couplings, how they came about, and what can be done with them. Recordings are (T, Nv) arrays as `fit`
     takes them.
 
-    Averages over hidden spins are exact up to 12 of them. Beyond, they are those of the estimator that learned, with
-    random numbers that follow from the seed of the fit.
+    Averages over hidden spins are exact up to 12 of them, and up to 8 where these are coupled (M). Beyond, they are
+    those of the estimator that learned, with random numbers that follow from the seed of the fit. With M, "given s(t)
+    and s(t-1)" below reads "given all time steps of the segment up to t".
     """
 
     learner: Learner
@@ -110,9 +111,9 @@ class Fit(Learned):
         return float(np.mean(forecast_log_likelihood(self._forecasts(slices, threads), slices)))
 
     def hidden_states(self, visible: Any, covariates: Any = None) -> Array | list[Array]:
-        """⟨σ_a(t)⟩ given the visible spins at t-1, t and t+1, between -1 and +1, (T-2, Nh); row k is about time step
-        k+1. Of a recording with several segments, one such array per segment. By the same estimator as
-        `log_likelihood`.
+        """⟨σ_a(t)⟩ given the visible spins at t-1, t and t+1, with M given those of the whole segment; between -1 and
+        +1, (T-2, Nh); row k is about time step k+1. Of a recording with several segments, one such array per segment.
+        By the same estimator as `log_likelihood`.
         """
         slices, segments = self._slices(visible, covariates)
         found = hidden_states(self.couplings, slices, self.learner, self.estimator, seed=self.seed)
