@@ -213,3 +213,12 @@ def test_files_that_are_whole_but_no_fit_are_refused(tmp_path: Path) -> None:
             load_fit(path)
     path.write_bytes(rewritten(found))
     assert load_fit(path) == found
+
+
+def test_a_folder_stands_for_the_fit_in_it(tmp_path: Path) -> None:
+    spins = simulate(draw_couplings(4, 1, seed=1), 200, seed=2).visible
+    found = fit(spins, 1, seed=3, max_iterations=3)
+    found.save(tmp_path / "couplings.npz")
+    np.testing.assert_array_equal(load_fit(tmp_path).couplings.J, found.couplings.J)
+    with pytest.raises(KisingError, match="a directory"):
+        load_fit(tmp_path.parent)
