@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.brute_force import small_network
 
-from kising import draw_couplings, fit, load_fit
+from kising import draw_couplings, fit, load_fit, simulate
 from kising.errors import InputError, KisingError, StoreError
 from kising.learning.fit import Fit
 from kising.learning.fitted.saving import to_bytes
