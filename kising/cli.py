@@ -54,7 +54,9 @@ def _plainly(command: Callable[..., None]) -> Callable[..., None]:
 _source = click.argument("source", metavar="FILE|DIR", type=click.Path(path_type=Path))
 _directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 _out = click.option(
-    "--out", type=click.Path(path_type=Path), help="Directory of the results [results/<name>]."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Directory of the results [results/<name>, or results/<name>-<preset>].",
 )
 _preset = click.option("--preset", metavar="NAME", help="Use a preset of the sweep file.")
 _set = click.option(
@@ -86,6 +88,9 @@ def main() -> None:
 @click.option(
     "--stale", type=click.Choice(["keep", "redo"]), help="What to do with runs made by other numerics."
 )
+@click.option(
+    "--shrink", is_flag=True, help="Let finished runs that the edited sweep no longer has leave the tables."
+)
 @click.option("--local-debug", is_flag=True, help="Run in this process, without Ray.")
 @_plainly
 def run(
@@ -98,6 +103,7 @@ def run(
     retry_failed: bool,
     fail_fast: bool,
     stale: Literal["keep", "redo"] | None,
+    shrink: bool,
     local_debug: bool,
 ) -> None:
     """Run a sweep file, or go on with the sweep in a directory."""
@@ -115,6 +121,7 @@ def run(
             retry_failed=retry_failed,
             fail_fast=fail_fast,
             stale=stale,
+            shrink=shrink,
             command=shlex.join(["kising", *sys.argv[1:]]),
             stop=stop,
             observers=(display, _farewell(stop)),

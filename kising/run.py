@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -11,14 +12,16 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from kising.errors import StaleError
+from kising.errors import ShrinkError, StaleError
 from kising.sweep.drive.conductor import Observer, Policy, conduct
 from kising.sweep.drive.cost import CostModel
 from kising.sweep.drive.counts import Outcome
+from kising.sweep.drive.progress import plural
 from kising.sweep.drive.progress_file import ProgressFile
 from kising.sweep.drive.signals import StopRequest
 from kising.sweep.execute.protocol import Executor, Need
 from kising.sweep.plan import Plan, Run
+from kising.sweep.shrinking import orphans, runs_dropped
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec, recording_of
 from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.checkpoints import Checkpoints
@@ -92,6 +95,8 @@ class Session:
     """stop at the first failed run"""
     stale: Stale | None = None
     """what to do with runs made by other numerics; None: refuse to go on"""
+    shrink: bool = False
+    """leave finished runs that the sweep no longer has out of the tables; otherwise refuse to"""
     command: str = ""
     """for the manifest"""
     stop: StopRequest = field(default_factory=StopRequest)
@@ -114,12 +119,14 @@ def run_sweep(
     fail_fast: bool = False,
     in_process: bool = False,
     stale: Stale | None = None,
+    shrink: bool = False,
 ) -> Results:
     """Run a sweep, or go on with it, and return its tables.
 
     `path_or_spec` is a sweep file, the directory of a sweep that was run before, a spec or a mapping with the
-    keys of a sweep file. Results go to `out`, by default results/<name>. What is finished there already is
-    not run again.
+    keys of a sweep file. Results go to `out`, by default results/<name>, or results/<name>-<preset>. What is
+    finished there already is not run again. `shrink`: finished runs that an edited sweep no longer has may leave
+    the tables.
     """
     session = Session(
         address=address,
@@ -128,6 +135,7 @@ def run_sweep(
         retry_failed=retry_failed,
         fail_fast=fail_fast,
         stale=stale,
+        shrink=shrink,
         command="run_sweep",
     )
     spec, directory = locate(path_or_spec, out, preset=preset, overrides=overrides)
@@ -153,7 +161,12 @@ def locate(
     else:
         spec = read_spec(source, preset=preset, overrides=overrides)
     spec = spec.current()
-    return spec, Path(out) if out is not None else Path("results") / spec.name
+    return spec, Path(out) if out is not None else Path("results") / _folder(spec.name, preset)
+
+
+def _folder(name: str, preset: str | None) -> str:
+    """A preset is a sweep of its own: in the directory of the whole one, it would take its runs out of the tables."""
+    return f"{name}-{re.sub('[^A-Za-z0-9._-]', '-', preset)}" if preset else name
 
 
 def run(spec: SweepSpec, path: Path, session: Session) -> Results:
@@ -167,6 +180,7 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
     with directory.lock(session.command):
         store = Store.open(directory)
         scan = store.scan()
+        _check_shrinking(plan, scan, directory, session)
         todo, failed = _to_do(plan, store, scan, session)
         _tell(plan, scan, todo, path, session.say)
         for note in recording.notes if recording is not None else ():
@@ -178,6 +192,20 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
         store.compact()
         frames = tables.write()
     return Results(frames.runs, frames.summary, frames.scaling, path, outcome)
+
+
+def _check_shrinking(plan: Plan, scan: Scan, directory: SweepDirectory, session: Session) -> None:
+    dropped = 0 if session.shrink else runs_dropped(plan, scan, directory)
+    if dropped:
+        raise ShrinkError(
+            f"{directory.path}: {plural(dropped, 'finished run')} there would leave the tables: {_edited(plan)}. "
+            "Choose another directory with --out, or say --shrink: the runs stay in parts/, and come back with the "
+            "old sweep"
+        )
+
+
+def _edited(plan: Plan) -> str:
+    return "the sweep was edited" + ", or its recording changed" * (plan.spec.data.file is not None)
 
 
 def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[np.ndarray, int]:
@@ -209,11 +237,10 @@ def _tell(plan: Plan, scan: Scan, todo: np.ndarray, path: Path, say: Say) -> Non
         say(f"a damaged part was set aside, its runs are run again: {damaged.name}: {damaged.reason}")
     for name in scan.strays:
         say(f"{path / 'parts' / name} is not a part: left alone, not read")
-    orphans = len(scan.ids) - int((plan.order(scan.ids) >= 0).sum()) if len(scan.ids) else 0
-    if orphans:
-        edited = "the sweep was edited" + ", or its recording changed" * (plan.spec.data.file is not None)
+    left_out = len(orphans(plan, scan))
+    if left_out:
         say(
-            f"{orphans} finished runs in {path} are not in this plan ({edited}): "
+            f"{left_out} finished runs in {path} are not in this plan ({_edited(plan)}): "
             "kept in parts/, left out of the tables"
         )
     finished = plan.n_runs - int(todo.sum())

@@ -85,7 +85,20 @@ def test_plan_counts_what_is_done_and_starts_nothing(sweep) -> None:
     assert "core-hours" in result.output
     assert not Path("results").exists()
     kising("run", sweep, "--local-debug", "--preset", "small")
+    assert "2 of 2 runs are done in results/tiny-small" in kising("plan", sweep, "--preset", "small").output
+    assert "nothing is done yet; results will go to results/tiny" in kising("plan", sweep).output
+    kising("run", sweep, "--local-debug", "--set", "realizations=1")
     assert "2 of 4 runs are done in results/tiny" in kising("plan", sweep).output
+
+
+def test_a_run_that_would_drop_finished_runs_is_refused(finished, sweep) -> None:
+    result = kising("run", sweep, "--local-debug", "--set", "realizations=1")
+    assert result.exit_code == 1
+    assert "2 finished runs there would leave the tables" in result.output
+    assert len(result.output.strip().splitlines()) == 1
+    assert "finished, 4 of 4 runs done" in kising("status", finished).output
+    assert kising("run", sweep, "--local-debug", "--set", "realizations=1", "--shrink").exit_code == 0
+    assert len(pd.read_parquet(finished / "runs.parquet")) == 2
 
 
 def test_plan_calibrates_this_machine(sweep) -> None:
@@ -178,7 +191,7 @@ def test_two_drivers_on_one_directory(finished, sweep) -> None:
 def test_full_disk_is_one_line_and_loses_nothing(sweep, monkeypatch) -> None:
     import errno
 
-    kising("run", sweep, "--local-debug", "--preset", "small")
+    kising("run", sweep, "--local-debug", "--set", "realizations=1")
     with monkeypatch.context() as patch:
 
         def full(fd):

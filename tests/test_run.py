@@ -17,8 +17,9 @@ from support.bits import assert_same_bits
 
 import kising.run
 from kising import run_sweep
-from kising.errors import StaleError
+from kising.errors import ShrinkError, StaleError
 from kising.learning.checkpoint import load
+from kising.sweep.status import describe_plan
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.run_store import Store
 from kising.version import NUMERICS
@@ -111,12 +112,55 @@ def test_a_changed_fixed_parameter_is_another_point_and_orphans_are_said(tmp_pat
     said: list[str] = []
     changed = {**TINY, "model": {"visible": 7, "hidden": 2}}
     spec, path = kising.run.locate(changed, tmp_path / "r")
-    results = kising.run.run(spec, path, kising.run.Session(in_process=True, say=said.append))
+    session = kising.run.Session(in_process=True, shrink=True, say=said.append)
+    results = kising.run.run(spec, path, session)
     assert results.outcome.done == 12
     assert set(results.runs["model.visible"]) == {7}
     assert any("12 finished runs" in line and "not in this plan" in line for line in said)
     # The first sweep's runs are still there.
-    assert run_sweep(TINY, out=tmp_path / "r", in_process=True).outcome.done == 0
+    assert run_sweep(TINY, out=tmp_path / "r", in_process=True, shrink=True).outcome.done == 0
+
+
+def test_finished_runs_leave_the_tables_only_when_told(tmp_path) -> None:
+    out, small = tmp_path / "r", {**TINY, "realizations": 1}
+    run_sweep(TINY, out=out, in_process=True)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != ".lock"}
+    with pytest.raises(
+        ShrinkError, match="8 finished runs there would leave the tables: the sweep was edited"
+    ):
+        run_sweep(small, out=out, in_process=True)
+    assert {path: path.read_bytes() for path in before} == before
+    assert any("8 finished runs" in line and "--shrink" in line for line in _plan_lines(small, out))
+    assert len(run_sweep(small, out=out, in_process=True, shrink=True).runs) == 4
+    # What was left out on purpose is not asked about again, also not when the sweep grows.
+    assert len(run_sweep(out, in_process=True).runs) == 4
+    assert not any("--shrink" in line for line in _plan_lines(small, out))
+    assert run_sweep({**TINY, "realizations": 2}, out=out, in_process=True).outcome.done == 0
+    # A killed driver has written no tables; and somebody may edit the sweep.yaml of the directory.
+    (out / "runs.parquet").unlink()
+    with pytest.raises(ShrinkError, match="4 finished runs"):
+        run_sweep(small, out=out, in_process=True)
+    run_sweep(out, in_process=True)
+    (out / "sweep.yaml").write_text(
+        (out / "sweep.yaml").read_text().replace("realizations: 2", "realizations: 1")
+    )
+    with pytest.raises(ShrinkError, match="4 finished runs"):
+        run_sweep(out, in_process=True)
+
+
+def _plan_lines(mapping: dict, out: Path) -> list[str]:
+    return list(describe_plan(kising.run.locate(mapping, out)[0], out))
+
+
+@pytest.mark.parametrize(("preset", "folder"), [("quick", "tiny-quick"), ("a/b c", "tiny-a-b-c")])
+def test_a_preset_has_a_directory_of_its_own(tmp_path, monkeypatch, preset: str, folder: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = {**TINY, "presets": {preset: {"realizations": 1}}}
+    whole = run_sweep(sweep, in_process=True)
+    quick = run_sweep(sweep, preset=preset, in_process=True)
+    assert quick.directory == Path("results") / folder
+    assert len(quick.runs) == 4
+    assert len(pd.read_parquet(whole.directory / "runs.parquet")) == 12
 
 
 def test_lengths_and_learners_share_network_and_data(tmp_path) -> None:

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,10 @@ from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.records import Progress
 from kising.version import NUMERICS
+
+if TYPE_CHECKING:
+    from kising.sweep.store.index import Scan
+    from kising.sweep.store.run_store import Store
 
 # A driver writes progress.json about once a second; on another host, one silent for this long counts as ended.
 SILENCE_SECONDS = 60.0
@@ -37,13 +42,15 @@ def describe_plan(spec: SweepSpec, path: Path) -> Iterator[str]:
     yield f"{spec.name}: task {spec.task}, {product}"
     for axis in spec.axes:
         yield f"  {' and '.join(axis.keys)}: {plural(len(axis), 'value')}"
-    done = _done(plan, path)
-    if done is None:
+    opened = _open(path)
+    if opened is None:
         yield f"nothing is done yet; results will go to {path}"
         left = np.full(len(plan.points), spec.realizations)
     else:
+        done = _done(plan, *opened)
         yield f"{int(done.sum())} of {plan.n_runs} runs are done in {path}"
         left = (~done).reshape(len(plan.points), spec.realizations).sum(axis=1)
+        yield from _shrinking(plan, *opened)
     yield from _costs(plan, left)
 
 
@@ -73,19 +80,34 @@ def _costs(plan: Plan, left: NDArray[np.int64]) -> Iterator[str]:
         )
 
 
-def _done(plan: Plan, path: Path) -> NDArray[np.bool_] | None:
-    """Which runs of the plan are done with the current numerics; None if there are no results."""
+def _open(path: Path) -> tuple[Store, Scan] | None:
+    """The parts of a directory, and what they hold; None if there are no results."""
     if not SweepDirectory(path).parts.is_dir():
         return None
     from kising.sweep.store.run_store import Store
 
     store = Store.open(SweepDirectory(path), writable=False)
-    scan = store.scan()
+    return store, store.scan()
+
+
+def _done(plan: Plan, store: Store, scan: Scan) -> NDArray[np.bool_]:
+    """Which runs of the plan are done with the current numerics."""
     if not len(scan.ids):
         return np.zeros(plan.n_runs, dtype=bool)
     place = scan.find(plan.ids)
     done: NDArray[np.bool_] = (place >= 0) & ~scan.failed[place] & (scan.numerics[place] == NUMERICS)
     return done & ~lacking_artifacts(plan, store)
+
+
+def _shrinking(plan: Plan, store: Store, scan: Scan) -> Iterator[str]:
+    from kising.sweep.shrinking import runs_dropped
+
+    dropped = runs_dropped(plan, scan, store.directory)
+    if dropped:
+        yield (
+            f"{plural(dropped, 'finished run')} in {store.directory.path} would leave the tables: `kising run` asks "
+            "for --shrink, or for another directory with --out"
+        )
 
 
 def calibrate(spec: SweepSpec) -> None:
@@ -126,8 +148,9 @@ def describe_status(path: Path) -> Iterator[str]:
     progress = directory.read_progress()
     if progress is None:
         plan = Plan.of(read_spec(directory.sweep_file))
-        done = _done(plan, path)
-        yield f"{path}: {0 if done is None else int(done.sum())} of {plan.n_runs} runs done, not running"
+        opened = _open(path)
+        done = 0 if opened is None else int(_done(plan, *opened).sum())
+        yield f"{path}: {done} of {plan.n_runs} runs done, not running"
         return
     running = _alive(progress)
     state = progress.state
