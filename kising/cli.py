@@ -16,6 +16,7 @@ import click
 from kising.arguments import FIT
 from kising.errors import InputError, KisingError, SpecError
 from kising.flags import Numbers, flags, given
+from kising.messages import plural
 from kising.version import __version__
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kising.run import Results
     from kising.sweep.drive.progress import Snapshot
     from kising.sweep.drive.signals import StopRequest
+    from kising.sweep.spec import SweepSpec
 
 # Exit codes: 0 all went well, 1 failed runs or a failure of the machine, 2 a mistake in what was asked, 128 + n
 # stopped by signal n.
@@ -128,7 +130,7 @@ def run(
             say=lambda line: click.echo(line, err=True),
         )
         results = run_session(spec, directory, session)
-    _conclude(results, stop.reason)
+    _conclude(spec, results, stop.reason)
 
 
 def _farewell(stop: StopRequest) -> Callable[[Snapshot], None]:
@@ -139,7 +141,7 @@ def _farewell(stop: StopRequest) -> Callable[[Snapshot], None]:
         if stop.level and not told:
             told.append(stop.reason)
             click.echo(
-                f"stopping ({stop.reason}): waiting some seconds for {snapshot.running} runs in flight; "
+                f"stopping ({stop.reason}): waiting some seconds for {plural(snapshot.running, 'run')} in flight; "
                 "Ctrl-C again stops at once",
                 err=True,
             )
@@ -147,8 +149,11 @@ def _farewell(stop: StopRequest) -> Callable[[Snapshot], None]:
     return observe
 
 
-def _conclude(results: Results, reason: str) -> None:
+def _conclude(spec: SweepSpec, results: Results, reason: str) -> None:
     from kising.report.console import show
+    from kising.sweep.failures import failure_of
+    from kising.sweep.labels import varied_keys
+    from kising.sweep.status import SHOWN, describe_failures
 
     outcome, directory = results.outcome, results.directory
     resume = f"kising run {shlex.quote(str(directory))}"
@@ -157,15 +162,14 @@ def _conclude(results: Results, reason: str) -> None:
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
     failed = results.runs[results.runs["status"] == "failed"]
     if len(failed):
-        click.echo(
-            f"{len(failed)} runs failed; `{resume} --retry-failed` runs them again. The first of them:",
-            err=True,
-        )
-        for _, row in failed.head(5).iterrows():
-            click.echo(f"  {row['run_id']}: {row['error']}", err=True)
+        count = plural(len(failed), "run")
+        click.echo(f"{count} failed; `{resume} --retry-failed` runs them again:", err=True)
+        failures = [failure_of(row) for row in failed.head(SHOWN).to_dict("records")]
+        for line in describe_failures(directory, failures, varied_keys(spec), len(failed)):
+            click.echo(line, err=True)
     if outcome.unfinished:
         why = f"stopped by {reason}" if reason else "stopped"
-        click.echo(f"{why} with {outcome.unfinished} runs to go; to go on: {resume}", err=True)
+        click.echo(f"{why} with {plural(outcome.unfinished, 'run')} to go; to go on: {resume}", err=True)
         sys.exit(128 + signal.Signals[reason] if reason in signal.Signals.__members__ else FAILED)
     if len(failed):
         sys.exit(FAILED)

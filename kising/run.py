@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kising.errors import ShrinkError, StaleError
+from kising.messages import plural
 from kising.sweep.drive.conductor import Observer, Policy, conduct
 from kising.sweep.drive.cost import CostModel
 from kising.sweep.drive.counts import Outcome
-from kising.sweep.drive.progress import plural
-from kising.sweep.drive.progress_file import ProgressFile
+from kising.sweep.drive.progress_file import SHOWN_FAILURES, ProgressFile
 from kising.sweep.drive.signals import StopRequest
 from kising.sweep.execute.protocol import Executor, Need
+from kising.sweep.failures import failures_in
+from kising.sweep.labels import varied_keys
 from kising.sweep.plan import Plan, Run
 from kising.sweep.shrinking import orphans, runs_dropped
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec, recording_of
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from kising.report.tables import Tables
     from kising.sweep.store.index import Scan
 
+_Mask = NDArray[np.bool_]
 Stale = Literal["keep", "redo"]
 Say = Callable[[str], object]
 
@@ -187,10 +191,19 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
             session.say(f"{spec.data.file}: {note}")
         directory.write_sweep(dump_spec(spec))
         directory.write_manifest(numerics=NUMERICS, command=session.command)
-        tables = Tables(store, plan)
-        outcome = _conduct(plan, todo, failed, store, directory, tables, session, recording)
-        store.compact()
-        frames = tables.write()
+        progress = ProgressFile(directory, varied_keys(spec))
+        with progress.session(
+            total=plan.n_runs,
+            done=int((~todo & ~failed).sum()),
+            failed=int(failed.sum()),
+            failures=failures_in(store, plan.ids[failed][:SHOWN_FAILURES]),
+        ):
+            tables = Tables(store, plan)
+            outcome = _conduct(plan, todo, failed, store, directory, tables, session, recording, progress)
+            progress.finishing()
+            store.compact()
+            frames = tables.write()
+            progress.end("finished" if not outcome.unfinished else "interrupted")
     return Results(frames.runs, frames.summary, frames.scaling, path, outcome)
 
 
@@ -208,19 +221,21 @@ def _edited(plan: Plan) -> str:
     return "the sweep was edited" + ", or its recording changed" * (plan.spec.data.file is not None)
 
 
-def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[np.ndarray, int]:
-    """Which runs of the plan to run now, as a mask, and how many stay failed."""
+def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[_Mask, _Mask]:
+    """Which runs of the plan to run now, and which stay failed, as masks."""
     if not len(scan.ids):
-        return np.ones(plan.n_runs, dtype=bool), 0
+        return np.ones(plan.n_runs, dtype=bool), np.zeros(plan.n_runs, dtype=bool)
     place = scan.find(plan.ids)
     known = place >= 0
     failed = known & scan.failed[place]
     stale = known & ~failed & (scan.numerics[place] != NUMERICS)
     if stale.any() and session.stale is None:
+        count = int(stale.sum())
         made = sorted({int(n) for n in scan.numerics[place[stale]]})
         raise StaleError(
-            f"{int(stale.sum())} finished runs were made by numerics version {', '.join(map(str, made))}, this is "
-            f"version {NUMERICS}: say --stale keep to keep them or --stale redo to run them again"
+            f"{plural(count, 'finished run')} {'was' if count == 1 else 'were'} made by numerics version "
+            f"{', '.join(map(str, made))}, this is version {NUMERICS}: say --stale keep to keep them or --stale redo "
+            "to run them again"
         )
     # Runs that lack an artifact which is asked for now are run again: their rows do not change.
     todo = ~known | (lacking_artifacts(plan, store) & ~failed & ~stale)
@@ -228,10 +243,10 @@ def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[np.n
         todo |= stale
     if session.retry_failed:
         todo |= failed
-    return todo, int((failed & ~todo).sum())
+    return todo, failed & ~todo
 
 
-def _tell(plan: Plan, scan: Scan, todo: np.ndarray, path: Path, say: Say) -> None:
+def _tell(plan: Plan, scan: Scan, todo: _Mask, path: Path, say: Say) -> None:
     """What the parts hold besides, or instead of, what the plan wants."""
     for damaged in scan.damaged:
         say(f"a damaged part was set aside, its runs are run again: {damaged.name}: {damaged.reason}")
@@ -239,9 +254,10 @@ def _tell(plan: Plan, scan: Scan, todo: np.ndarray, path: Path, say: Say) -> Non
         say(f"{path / 'parts' / name} is not a part: left alone, not read")
     left_out = len(orphans(plan, scan))
     if left_out:
+        verb = "is" if left_out == 1 else "are"
         say(
-            f"{left_out} finished runs in {path} are not in this plan ({_edited(plan)}): "
-            "kept in parts/, left out of the tables"
+            f"{plural(left_out, 'finished run')} in {path} {verb} not in this plan ({_edited(plan)}): kept in parts/, "
+            "left out of the tables"
         )
     finished = plan.n_runs - int(todo.sum())
     if finished:
@@ -250,20 +266,19 @@ def _tell(plan: Plan, scan: Scan, todo: np.ndarray, path: Path, say: Say) -> Non
 
 def _conduct(
     plan: Plan,
-    todo: np.ndarray,
-    failed: int,
+    todo: _Mask,
+    failed: _Mask,
     store: Store,
     directory: SweepDirectory,
     tables: Tables,
     session: Session,
     recording: Segments | None,
+    progress: ProgressFile,
 ) -> Outcome:
     total = int(todo.sum())
-    before = plan.n_runs - total - failed
     resources = plan.spec.resources
     need = Need(cpus=resources.cpus, memory=resources.memory, timeout=resources.timeout)
     costs = CostModel.load()
-    journal = ProgressFile(directory)
     checkpoints = Checkpoints(directory, numerics=NUMERICS, say=session.say)
     checkpoints.drop_finished(plan, todo)
 
@@ -277,27 +292,22 @@ def _conduct(
             costs.learn(plan.run(int(index)).point, row)
         tables.refresh()
 
-    state: Literal["running", "finished", "interrupted", "failed"] = "failed"
-    try:
-        with closing(_executor(session, recording, idle=not total)) as executor:
-            outcome = conduct(
-                _chosen(plan, todo),
-                executor,
-                commit,
-                cost=costs.of_run(),
-                need=lambda _: need,
-                total=total,
-                done_before=before,
-                failed_before=failed,
-                stamp={"numerics": NUMERICS, "version": __version__},
-                policy=Policy(fail_fast=session.fail_fast, checkpoint_seconds=resources.checkpoint),
-                stop=session.stop,
-                observers=(journal, *session.observers),
-                checkpoint_store=checkpoints,
-            )
-        state = "finished" if not outcome.unfinished else "interrupted"
-    finally:
-        journal.end(state)
+    with closing(_executor(session, recording, idle=not total)) as executor:
+        outcome = conduct(
+            _chosen(plan, todo),
+            executor,
+            commit,
+            cost=costs.of_run(),
+            need=lambda _: need,
+            total=total,
+            done_before=int((~todo & ~failed).sum()),
+            failed_before=int(failed.sum()),
+            stamp={"numerics": NUMERICS, "version": __version__},
+            policy=Policy(fail_fast=session.fail_fast, checkpoint_seconds=resources.checkpoint),
+            stop=session.stop,
+            observers=(progress, *session.observers),
+            checkpoint_store=checkpoints,
+        )
     for reason, count in checkpoints.refused.items():
         session.say(f"{count} checkpoints of long runs were not kept: {reason}")
     costs.settle()
@@ -305,7 +315,7 @@ def _conduct(
     return outcome
 
 
-def _chosen(plan: Plan, todo: np.ndarray) -> Iterator[Run]:
+def _chosen(plan: Plan, todo: _Mask) -> Iterator[Run]:
     if todo.all():
         yield from plan.runs()
     else:

@@ -151,8 +151,22 @@ def test_failed_runs_show_in_exit_code_and_words(sweep, monkeypatch) -> None:
     result = kising("run", sweep, "--local-debug")
     assert result.exit_code == 1
     assert "4 runs failed" in result.output
-    assert "ValueError: out of luck" in result.output
     assert "--retry-failed" in result.output
+    runs = pd.read_parquet("results/tiny/runs.parquet")
+    for output in (result.output, kising("status", "results/tiny").output):
+        for row in runs.itertuples():
+            place = (
+                f"data.length={row[runs.columns.get_loc('data.length') + 1]}, realization {row.realization}"
+            )
+            assert f"failed: {row.run_id}, {place}: ValueError: out of luck" in output
+    # Those of an earlier session are told of too, and those of a directory without progress.json.
+    again = kising("run", sweep, "--local-debug", "--set", "realizations=3")
+    assert "6 runs failed" in again.output
+    status = kising("status", "results/tiny").output
+    assert status.count("  failed: ") == 5
+    assert "... and 1 more failed" in status
+    os.unlink("results/tiny/progress.json")
+    assert kising("status", "results/tiny").output.count("ValueError: out of luck") == 5
 
 
 BAD = {

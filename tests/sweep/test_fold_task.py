@@ -147,7 +147,7 @@ def test_killed_and_changed_sweeps_go_on(visible: np.ndarray, tmp_path: Path) ->
     columns = list(DETERMINISTIC_COLUMNS)
     assert_same_bits(resumed.runs[columns], whole[columns])
     np.save(tmp_path / "spins.npy", -visible)
-    with pytest.raises(ShrinkError, match="6 finished runs .* or its recording changed"):
+    with pytest.raises(ShrinkError, match=r"6 finished runs .* or its recording changed"):
         run_sweep(tmp_path / "half", in_process=True)
     changed = run_sweep(tmp_path / "half", in_process=True, shrink=True)
     assert changed.outcome.done == 6

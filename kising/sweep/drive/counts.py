@@ -7,22 +7,16 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kising.sweep.drive.progress import BatchAge, HostLoad, Meter, Snapshot
 from kising.sweep.execute.protocol import Batch, Need, Started
+from kising.sweep.failures import Failure, failure_of
 
 if TYPE_CHECKING:
     from kising.sweep.plan import Run
 
 _LISTED: Final = 20
-
-
-class Failure(NamedTuple):
-    """A failed run."""
-
-    run_id: str
-    error: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +73,7 @@ class Counts:
         else:
             self.failed += 1
             if len(self._failures) < _LISTED:
-                self._failures.append(Failure(str(row["run_id"]), str(row["error"])))
+                self._failures.append(failure_of(row))
         if row["host"] is not None:
             self._hosts[str(row["host"])] += 1
 
@@ -112,9 +106,11 @@ class Counts:
                     host=host,
                     runs=len(flight.pending),
                     seconds=now - flight.since,
+                    run=next(iter(flight.pending.values()), None),
                 )
                 for flight, host in oldest
             ),
+            failures=tuple(self._failures),
         )
 
     def _loads(

@@ -13,8 +13,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
 
+from kising.messages import plural
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from kising.sweep.failures import Failure
+    from kising.sweep.plan import Run
 
 RECENT_SECONDS: Final = 30.0
 _ENOUGH: Final = 20  # counts for a rate
@@ -34,12 +39,13 @@ class HostLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchAge:
-    """One running batch: its host, its unfinished runs, seconds since it started."""
+    """One running batch: its host, its unfinished runs, seconds since it started, and the run at work."""
 
     batch_id: int
     host: str
     runs: int
     seconds: float
+    run: Run | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +64,7 @@ class Snapshot:
     seconds: float  # since the session began
     hosts: Mapping[str, HostLoad]
     oldest: tuple[BatchAge, ...]  # running batches, the longest-running first
+    failures: tuple[Failure, ...] = ()  # the first few failed runs of the session
 
 
 class Meter:
@@ -181,11 +188,6 @@ def describe(snapshot: Snapshot) -> str:
     if len(snapshot.hosts) > 1:
         parts.append(plural(len(snapshot.hosts), "host"))
     return ", ".join(parts)
-
-
-def plural(count: int, noun: str) -> str:
-    """A number with its noun: 1 run, 2 runs."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def duration(seconds: float) -> str:
