@@ -150,7 +150,7 @@ def _farewell(stop: StopRequest) -> Callable[[Snapshot], None]:
 
 
 def _conclude(spec: SweepSpec, results: Results, reason: str) -> None:
-    from kising.report.console import show
+    from kising.report.console import show as show_tables
     from kising.sweep.failures import failure_of
     from kising.sweep.labels import varied_keys
     from kising.sweep.status import SHOWN, describe_failures
@@ -158,7 +158,7 @@ def _conclude(spec: SweepSpec, results: Results, reason: str) -> None:
     outcome, directory = results.outcome, results.directory
     resume = f"kising run {shlex.quote(str(directory))}"
     if len(results.runs):
-        show(_console(), results.summary, results.scaling)
+        show_tables(_console(), results.summary, results.scaling)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
     failed = results.runs[results.runs["status"] == "failed"]
     if len(failed):
@@ -226,6 +226,18 @@ def status(directory: Path, watch: bool) -> None:
 
 @main.command()
 @_directory
+@click.argument("run", metavar="RUN")
+@_plainly
+def show(directory: Path, run: str) -> None:
+    """Show everything about one run, given by its id or the beginning of it, and how to repeat it in Python."""
+    from kising.report.one_run import describe_run
+
+    for line in describe_run(directory, run):
+        click.echo(line)
+
+
+@main.command()
+@_directory
 @_plainly
 def verify(directory: Path) -> None:
     """Check every part against its checksum and every row against the plan."""
@@ -257,7 +269,7 @@ def verify(directory: Path) -> None:
 def report(directory: Path, form: str) -> None:
     """Rewrite a sweep's tables from its parts, and make a page with figures, claims and their verdicts."""
     from kising.report.build import build
-    from kising.report.console import show
+    from kising.report.console import show as show_tables
     from kising.report.tables import refresh_tables
 
     frames = refresh_tables(directory)
@@ -266,7 +278,7 @@ def report(directory: Path, form: str) -> None:
         click.echo((built.page.parent / "report.json").read_text())
         return
     if len(frames.runs):
-        show(_console(), frames.summary, frames.scaling)
+        show_tables(_console(), frames.summary, frames.scaling)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
     for path in built.figures:
         click.echo(f"Figure: {path}")

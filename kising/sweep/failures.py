@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kising.options import LEAVES
 from kising.sweep.labels import label_row
@@ -28,7 +28,7 @@ class Failure(NamedTuple):
         return label_row(self.values, keys)
 
 
-def failure_of(row: Mapping[str, object]) -> Failure:
+def failure_of(row: Mapping[Any, Any]) -> Failure:
     """The failure that a row tells of."""
     values = {key: row.get(key) for key in ("task", "seed", *LEAVES, "realization")}
     return Failure(str(row["run_id"]), str(row["error"]), values)
@@ -38,5 +38,4 @@ def failures_in(store: Store, ids: NDArray[np.uint64]) -> list[Failure]:
     """The failed runs with these ids, from the parts."""
     if not ids.size:
         return []
-    rows = store.read_runs(ids).to_dict("records")
-    return [failure_of({str(key): value for key, value in row.items()}) for row in rows]
+    return [failure_of(row) for row in store.read_runs(ids).to_dict("records")]

@@ -10,6 +10,7 @@ of the last update count, because file systems may show changes late.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import time
@@ -17,11 +18,6 @@ from pathlib import Path
 from typing import Final, Literal
 
 from kising.sweep.store.directory import SweepDirectory
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover
-    fcntl = None  # type: ignore[assignment]
 
 Liveness = Literal["running", "silent", "ended"]
 """silent: no heartbeat was seen, but the last one may be too recent to tell"""
@@ -58,8 +54,6 @@ def is_locked(path: Path) -> bool | None:
 
     Takes a shared lock for a moment, which a driver that starts just then waits for (`SweepDirectory.lock`).
     """
-    if fcntl is None:
-        return None
     try:
         handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
