@@ -18,6 +18,7 @@ from kising.messages import plural
 from kising.sweep.drive.conductor import Observer, Policy, conduct
 from kising.sweep.drive.cost import CostModel
 from kising.sweep.drive.counts import Outcome
+from kising.sweep.drive.forecast import Forecast, work_of
 from kising.sweep.drive.progress_file import SHOWN_FAILURES, ProgressFile
 from kising.sweep.drive.signals import StopRequest
 from kising.sweep.execute.protocol import Executor, Need
@@ -307,6 +308,7 @@ def _conduct(
             stop=session.stop,
             observers=(progress, *session.observers),
             checkpoint_store=checkpoints,
+            forecast=Forecast(work_of(plan, todo, costs), costs),
         )
     for reason, count in checkpoints.refused.items():
         session.say(f"{count} checkpoints of long runs were not kept: {reason}")

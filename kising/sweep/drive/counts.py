@@ -14,6 +14,7 @@ from kising.sweep.execute.protocol import Batch, Need, Started
 from kising.sweep.failures import Failure, failure_of
 
 if TYPE_CHECKING:
+    from kising.sweep.drive.forecast import Forecast
     from kising.sweep.plan import Run
 
 _LISTED: Final = 20
@@ -52,7 +53,10 @@ class Flight:
 class Counts:
     """The counters of a session."""
 
-    def __init__(self, total: int, done_before: int, failed_before: int) -> None:
+    def __init__(
+        self, total: int, done_before: int, failed_before: int, forecast: Forecast | None = None
+    ) -> None:
+        self.forecast = forecast
         self.total, self.done_before, self.failed_before = total, done_before, failed_before
         self.done = self.failed = self.lost = self.repeated = self.batches = 0
         self._failures: list[Failure] = []
@@ -95,7 +99,7 @@ class Counts:
             running=running_runs,
             queued=sum(len(flight.pending) for flight in flights) - running_runs,
             rate=rate,
-            eta=self.unfinished / rate if rate else None,
+            eta=self._eta(flights, slots, rate, now),
             workers=len(running),
             slots=slots,
             seconds=now - self._begin,
@@ -112,6 +116,11 @@ class Counts:
             ),
             failures=tuple(self._failures),
         )
+
+    def _eta(self, flights: Collection[Flight], slots: int, rate: float | None, now: float) -> float | None:
+        if self.forecast is not None:
+            return self.forecast.seconds_left(flights, slots, self.unfinished, now)
+        return self.unfinished / rate if rate else None
 
     def _loads(
         self, running: Sequence[tuple[Flight, str]], cores: Mapping[str, float], now: float
