@@ -22,7 +22,7 @@ from kising.version import __version__
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kising.run import Results
+    from kising.report.results import Results
     from kising.sweep.drive.progress import Snapshot
     from kising.sweep.drive.signals import StopRequest
     from kising.sweep.spec import SweepSpec
@@ -74,6 +74,46 @@ _set = click.option(
 @click.version_option(__version__, prog_name="kising")
 def main() -> None:
     """Learn the couplings of kinetic Ising networks with hidden spins, in sweeps that survive anything."""
+
+
+def _names_of_sweeps(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from kising.sweep.starter import shipped_sweeps
+
+    return [name for name in shipped_sweeps() if name.startswith(incomplete)]
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option(
+    "--from",
+    "source",
+    metavar="SWEEP",
+    help="Start from a sweep that comes with kising, such as fig3b.",
+    shell_complete=_names_of_sweeps,
+)
+@click.option(
+    "--for",
+    "recording",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A sweep over a recording of your own: how many hidden spins does it have?",
+)
+@_plainly
+def init(name: str | None, source: str | None, recording: Path | None) -> None:
+    """Write a commented sweep file NAME.yaml to start from, and beside it the schema for your editor."""
+    from kising.sweep.starter import check_name, starter, starter_for, starter_from, write_starter
+
+    if source is not None and recording is not None:
+        raise InputError("--from and --for exclude each other: give one")
+    chosen = name or ("my-sweep" if recording is None else "hidden-spins")
+    check_name(chosen)
+    folder = Path()
+    if recording is not None:
+        text = starter_for(recording, chosen, folder)
+    else:
+        text = starter(chosen) if source is None else starter_from(source, chosen)
+    file, schema = write_starter(text, chosen, folder)
+    click.echo(f"Wrote {file}, and {schema} for your editor. Next: kising plan {file}")
 
 
 @main.command()
@@ -156,6 +196,7 @@ def _conclude(spec: SweepSpec, results: Results, reason: str) -> None:
     from kising.sweep.status import SHOWN, describe_failures
 
     outcome, directory = results.outcome, results.directory
+    assert outcome is not None
     resume = f"kising run {shlex.quote(str(directory))}"
     if len(results.runs):
         show_tables(_console(), results.summary, results.scaling)
@@ -392,14 +433,10 @@ def fit(
 )
 def schema(form: str) -> None:
     """Describe sweep files: every key, its values and its default."""
-    import json
+    from kising.sweep.spec.reference import markdown
+    from kising.sweep.starter import schema_text
 
-    from kising.sweep.spec.reference import json_schema, markdown
-
-    text = (
-        markdown() if form == "markdown" else json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
-    )
-    click.echo(text, nl=False)
+    click.echo(markdown() if form == "markdown" else schema_text(), nl=False)
 
 
 @main.command()

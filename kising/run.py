@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from kising.errors import ShrinkError, StaleError
 from kising.messages import plural
+from kising.report.results import Results
 from kising.sweep.drive.conductor import Observer, Policy, conduct
 from kising.sweep.drive.cost import CostModel
 from kising.sweep.drive.counts import Outcome
 from kising.sweep.drive.forecast import Forecast, work_of
+from kising.sweep.drive.progress import display_for
 from kising.sweep.drive.progress_file import SHOWN_FAILURES, ProgressFile
 from kising.sweep.drive.signals import StopRequest
 from kising.sweep.execute.protocol import Executor, Need
@@ -34,8 +36,6 @@ from kising.sweep.store.run_store import Store
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from kising.recordings import Segments
     from kising.report.tables import Tables
     from kising.sweep.store.index import Scan
@@ -46,42 +46,6 @@ Say = Callable[[str], object]
 
 # Rows of a commit that the cost model looks at: a few say enough.
 PRICED_ROWS = 20
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Results:
-    """The results of a sweep so far. Equal if all fields are; NaN equals NaN."""
-
-    runs: pd.DataFrame
-    """one row per run: parameters, status, scores"""
-    summary: pd.DataFrame
-    """one row per point: convergence fractions with intervals, RMSE mean, sd, sem"""
-    scaling: pd.DataFrame
-    """slopes of log RMSE on log T: one row per block and group of points that differ in length only"""
-    directory: Path
-    """where the files are"""
-    outcome: Outcome
-    """how this session went"""
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Results):
-            return NotImplemented
-        same = (self.directory, self.outcome) == (other.directory, other.outcome)
-        return same and all(getattr(self, name).equals(getattr(other, name)) for name in _FRAMES)
-
-    # Data frames have no hash.
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        status = ", ".join(f"{count} {name}" for name, count in self.runs["status"].value_counts().items())
-        shapes = (f".{name}: {' x '.join(map(str, getattr(self, name).shape))}" for name in _FRAMES)
-        return (
-            f"Results in {str(self.directory)!r}: {len(self.runs)} runs ({status or 'none yet'})\n"
-            f"  data frames, rows x columns: {', '.join(shapes)}"
-        )
-
-
-_FRAMES = ("runs", "summary", "scaling")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +89,17 @@ def run_sweep(
     in_process: bool = False,
     stale: Stale | None = None,
     shrink: bool = False,
+    progress: bool | None = None,
 ) -> Results:
     """Run a sweep, or go on with it, and return its tables.
 
     `path_or_spec` is a sweep file, the directory of a sweep that was run before, a spec or a mapping with the
     keys of a sweep file. Results go to `out`, by default results/<name>, or results/<name>-<preset>. What is
     finished there already is not run again. `shrink`: finished runs that an edited sweep no longer has may leave
-    the tables.
+    the tables. `progress`: show how far it is; None: in terminals and notebooks.
     """
+    spec, directory = locate(path_or_spec, out, preset=preset, overrides=overrides)
+    display = display_for(spec.name, progress)
     session = Session(
         address=address,
         cpus=cpus,
@@ -142,9 +109,10 @@ def run_sweep(
         stale=stale,
         shrink=shrink,
         command="run_sweep",
+        observers=() if display is None else (display,),
     )
-    spec, directory = locate(path_or_spec, out, preset=preset, overrides=overrides)
-    return run(spec, directory, session)
+    with display or nullcontext():
+        return run(spec, directory, session)
 
 
 def locate(
@@ -205,7 +173,7 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
             store.compact()
             frames = tables.write()
             progress.end("finished" if not outcome.unfinished else "interrupted")
-    return Results(frames.runs, frames.summary, frames.scaling, path, outcome)
+    return Results.of(frames, path, outcome)
 
 
 def _check_shrinking(plan: Plan, scan: Scan, directory: SweepDirectory, session: Session) -> None:

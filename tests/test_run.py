@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -255,6 +257,76 @@ def test_results_of_a_mapping_go_below_results(tmp_path, monkeypatch) -> None:
     assert results.directory == Path("results/tiny")
     assert (tmp_path / "results" / "tiny" / "sweep.yaml").is_file()
     assert (tmp_path / "results" / "tiny" / "manifest.json").is_file()
+
+
+def test_results_are_loaded_without_running_anything(tmp_path, monkeypatch) -> None:
+    sweep = {**TINY, "keep": {"couplings": True, "trace": True}}
+    ran = run_sweep(sweep, out=tmp_path / "r", in_process=True)
+    assert len(ran.couplings) == 4 * (6 * 6 + 6 * 2 + 2 * 6 + 6 + 2)
+    assert ran.traces["run_id"].nunique() == 4
+    for name in ("runs", "summary", "scaling", "couplings", "traces"):
+        (tmp_path / "r" / f"{name}.parquet").unlink()
+    before = sorted(path for path in tmp_path.rglob("*") if path.name != ".lock")
+    loaded = kising.load_results(tmp_path / "r")
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != ".lock") == before
+    assert loaded == dataclasses.replace(ran, outcome=None)
+    assert "couplings: 272 x 9" in repr(loaded)
+    # Also while a driver is at work, and of a sweep that has not finished anything.
+    with SweepDirectory(tmp_path / "r").lock():
+        assert kising.load_results(str(tmp_path / "r")) == dataclasses.replace(
+            loaded, directory=tmp_path / "r"
+        )
+    for part in (tmp_path / "r" / "parts").iterdir():
+        part.unlink()
+    assert "0 runs (none yet)" in repr(kising.load_results(tmp_path / "r"))
+    with pytest.raises(kising.KisingError, match="does not exist"):
+        kising.load_results(tmp_path / "nowhere")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_in_terminals_and_notebooks(tmp_path, monkeypatch, capsys) -> None:
+    sweep = {**TINY, "realizations": 1}
+    run_sweep(sweep, out=tmp_path / "quiet", in_process=True)
+    assert capsys.readouterr() == ("", "")
+    run_sweep(sweep, out=tmp_path / "wanted", in_process=True, progress=True)
+    assert "tiny: 4/4 runs" in capsys.readouterr().err
+    terminal = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", terminal)
+        run_sweep(sweep, out=tmp_path / "terminal", in_process=True)
+        assert "4/4 runs" in terminal.getvalue()
+        terminal.truncate(0)
+        run_sweep(sweep, out=tmp_path / "unwanted", in_process=True, progress=False)
+        assert "runs" not in terminal.getvalue()
+
+
+def test_progress_in_a_notebook_replaces_one_output(tmp_path, monkeypatch) -> None:
+    class ZMQInteractiveShell:
+        pass
+
+    shown: list[object] = []
+
+    class Handle:
+        def update(self, what: object) -> None:
+            shown[-1] = what
+
+    def display(what: object, *, display_id: bool) -> Handle:
+        assert display_id
+        shown.append(what)
+        return Handle()
+
+    ipython, displays = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+    ipython.get_ipython, displays.display = ZMQInteractiveShell, display
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", displays)
+    run_sweep({**TINY, "realizations": 1}, out=tmp_path / "r", in_process=True)
+    (last,) = shown
+    assert repr(last).startswith("tiny: 4/4 runs")
+    assert '<progress value="4" max="4">' in last._repr_html_()
 
 
 def start_command(out: Path, file: Path, *words: str) -> subprocess.Popen:

@@ -5,6 +5,7 @@ A bar on a terminal; elsewhere a line now and then that starts with the time, as
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
 
 from kising.messages import plural
+from kising.sweep.drive.notebook import NotebookBar, in_notebook
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -105,6 +107,17 @@ class Display(Protocol):
 def open_display(name: str, stream: TextIO, *, seconds: float = 10.0) -> Display:
     """Return a bar if `stream` is a terminal, otherwise lines, at most one per `seconds` seconds."""
     return Bars(name, stream) if stream.isatty() else Lines(name, stream, seconds=seconds)
+
+
+def display_for(name: str, wanted: bool | None) -> Display | None:
+    """What shows the progress of a sweep to who runs it from Python: a bar in terminals and notebooks, nothing
+    elsewhere unless it is wanted.
+    """
+    if wanted is False:
+        return None
+    if in_notebook():
+        return NotebookBar(name)
+    return open_display(name, sys.stderr) if wanted or sys.stderr.isatty() else None
 
 
 class Lines:
