@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from kising.errors import StaleError
+from kising.errors import StaleError, StoreError
 from kising.sweep.drive.conductor import Observer, Policy, conduct
 from kising.sweep.drive.cost import CostModel
 from kising.sweep.drive.counts import Outcome
@@ -24,6 +24,7 @@ from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.run_store import Store
+from kising.sweep.store.verify import SHOWN
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
@@ -166,8 +167,10 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
     directory = SweepDirectory.create(path)
     with directory.lock(session.command):
         store = Store.open(directory)
-        scan = store.scan()
+        scan, misfits = store.recover()
         todo, failed = _to_do(plan, store, scan, session)
+        for line in misfits[:SHOWN]:
+            session.say(f"a row was set aside, its run is run again: {line}")
         _tell(plan, scan, todo, path, session.say)
         for note in recording.notes if recording is not None else ():
             session.say(f"{spec.data.file}: {note}")
@@ -177,6 +180,12 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
         outcome = _conduct(plan, todo, failed, store, directory, tables, session, recording)
         store.compact()
         frames = tables.write()
+    lacking = plan.n_runs - outcome.unfinished - len(frames.runs)
+    if lacking > 0:
+        raise StoreError(
+            f"{path}: {lacking} finished runs are missing from the tables, because parts vanished or were damaged "
+            "while this ran: run the same command again"
+        )
     return Results(frames.runs, frames.summary, frames.scaling, path, outcome)
 
 
@@ -207,6 +216,13 @@ def _tell(plan: Plan, scan: Scan, todo: np.ndarray, path: Path, say: Say) -> Non
     """What the parts hold besides, or instead of, what the plan wants."""
     for damaged in scan.damaged:
         say(f"a damaged part was set aside, its runs are run again: {damaged.name}: {damaged.reason}")
+    found = scan.inventory
+    for name, rows in list(found.vanished.items())[:SHOWN]:
+        say(f"a part has vanished, its runs are run again: {name}, with {rows} rows")
+    if found.log.state == "damaged" or found.log_was_lost:
+        say(
+            f"{path / 'parts.log'} was {'damaged' if found.log.lines else 'missing'}: made anew from the parts"
+        )
     for name in scan.strays:
         say(f"{path / 'parts' / name} is not a part: left alone, not read")
     orphans = len(scan.ids) - int((plan.order(scan.ids) >= 0).sum()) if len(scan.ids) else 0

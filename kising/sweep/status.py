@@ -17,6 +17,7 @@ from kising.sweep.plan import Plan, Point
 from kising.sweep.spec import SweepSpec, read_spec, recording_of
 from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.inventory import take_inventory
 from kising.sweep.store.records import Progress
 from kising.version import NUMERICS
 
@@ -130,10 +131,16 @@ def describe_status(path: Path) -> Iterator[str]:
         yield f"{path}: {0 if done is None else int(done.sum())} of {plan.n_runs} runs done, not running"
         return
     running = _alive(progress)
-    state = progress.state
+    state: str = progress.state
     if state == "running" and not running:
         state = "interrupted"
+    vanished = take_inventory(directory).vanished
+    if vanished and not running:
+        state = "damaged"
     yield f"{path}: {state}, {progress.done} of {progress.total} runs done, {progress.failed} failed"
+    if vanished:
+        rows = sum(vanished.values())
+        yield f"  {plural(len(vanished), 'part')} with {rows} rows vanished: see `kising verify {path}`"
     if running:
         flight = f"{plural(progress.running, 'run')} in flight on {plural(progress.workers, 'worker')}"
         eta = f", {duration(progress.eta)} to go" if progress.eta is not None else ""
