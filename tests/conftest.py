@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from support.brute_force import small_network
 
 from kising import Couplings
+
+# Tests that give their processes another XDG_CACHE_HOME must not have them compile all kernels anew.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache"))
 
 # Compilation on first use takes seconds, and derandomising makes a failure on one machine a failure on all.
 settings.register_profile(
