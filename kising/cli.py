@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import signal
 import sys
@@ -43,10 +44,18 @@ def _plainly(command: Callable[..., None]) -> Callable[..., None]:
         except KisingError as error:
             click.echo(f"kising: {error}", err=True)
             sys.exit(MISTAKE if isinstance(error, InputError) else FAILED)
+        except MemoryError as error:
+            click.echo(f"kising: not enough memory for this: {error}", err=True)
+            sys.exit(FAILED)
         except BrokenPipeError:
             # The reader has gone (`kising status | head`): there is nobody to report to.
             sys.stderr.close()
             sys.exit(FAILED)
+        except OSError as error:
+            # A name that no file can have is a mistake; anything else that was not foreseen is the machine's.
+            name = str(error.filename or "")[:200]
+            click.echo(f"kising: {name}: {error.strerror or error}", err=True)
+            sys.exit(MISTAKE if error.errno == errno.ENAMETOOLONG else FAILED)
 
     return wrapped
 

@@ -10,6 +10,7 @@ beside a driver.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kising.errors import StoreError
+from kising.regular_files import read_regular
 from kising.sweep.store.artifacts import RunArtifacts
 from kising.sweep.store.atomic import AtomicFile, make_directory
 from kising.sweep.store.column_types import Column
@@ -175,8 +177,8 @@ class Store:
     def table_is_current(self, name: str, frame: pd.DataFrame) -> bool:
         """Tell whether <name>.parquet holds this frame, but for the last digits, which differ between machines."""
         try:
-            with (self.directory.path / f"{name}.parquet").open("rb") as handle:
-                return holds_frame(handle, name, frame)
+            data = read_regular(self.directory.path / f"{name}.parquet")
+            return holds_frame(io.BytesIO(data), name, frame)
         except OSError:
             return False
 
@@ -343,6 +345,8 @@ class Store:
 
     def _runs_file_is_current(self, order: NDArray[np.uint64]) -> bool:
         try:
+            if not self.directory.runs_file.is_file():
+                return False
             with self.directory.runs_file.open("rb") as handle:
                 return holds(handle, self._blocks(order))
         except OSError:
