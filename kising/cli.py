@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import signal
 import sys
@@ -45,10 +46,18 @@ def _plainly(command: Callable[..., None]) -> Callable[..., None]:
         except KisingError as error:
             click.echo(f"kising: {error}", err=True)
             sys.exit(MISTAKE if isinstance(error, InputError) else FAILED)
+        except MemoryError as error:
+            click.echo(f"kising: not enough memory for this: {error}", err=True)
+            sys.exit(FAILED)
         except BrokenPipeError:
             # The reader has gone (`kising status | head`): there is nobody to report to.
             sys.stderr.close()
             sys.exit(FAILED)
+        except OSError as error:
+            # A name that no file can have is a mistake; anything else that was not foreseen is the machine's.
+            name = str(error.filename or "")[:200]
+            click.echo(f"kising: {name}: {error.strerror or error}", err=True)
+            sys.exit(MISTAKE if error.errno == errno.ENAMETOOLONG else FAILED)
 
     return wrapped
 
@@ -281,7 +290,11 @@ def show(directory: Path, run: str) -> None:
 @_directory
 @_plainly
 def verify(directory: Path) -> None:
-    """Check every part against its checksum and every row against the plan."""
+    """Check every part against its checksum and the log, every row against the plan, every table against the parts.
+
+    Exit code 0: nothing is missing, damaged or forged.
+    """
+    from kising.report.tables import derived
     from kising.run import locate
     from kising.sweep.plan import Plan
     from kising.sweep.store.directory import SweepDirectory
@@ -289,10 +302,10 @@ def verify(directory: Path) -> None:
 
     opened = SweepDirectory.open(directory)
     spec, _ = locate(directory)
-    report = check(opened, Plan.of(spec))
+    report = check(opened, Plan.of(spec), derived)
     for line in report.lines():
         click.echo(line)
-    if not report.sound:
+    if not report.in_order:
         sys.exit(FAILED)
 
 

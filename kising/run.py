@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kising.errors import ShrinkError, StaleError
+from kising.errors import ShrinkError, StaleError, StoreError
 from kising.messages import plural
 from kising.report.results import Results
 from kising.sweep.drive.conductor import Observer, Policy, conduct
@@ -33,6 +33,7 @@ from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.run_store import Store
+from kising.sweep.store.verify import SHOWN
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
@@ -152,9 +153,11 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
     directory = SweepDirectory.create(path)
     with directory.lock(session.command):
         store = Store.open(directory)
-        scan = store.scan()
+        scan, misfits = store.recover()
         _check_shrinking(plan, scan, directory, session)
         todo, failed = _to_do(plan, store, scan, session)
+        for line in misfits[:SHOWN]:
+            session.say(f"a row was set aside, its run is run again: {line}")
         _tell(plan, scan, todo, path, session.say)
         for note in recording.notes if recording is not None else ():
             session.say(f"{spec.data.file}: {note}")
@@ -172,6 +175,12 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
             progress.finishing()
             store.compact()
             frames = tables.write()
+            lacking = plan.n_runs - outcome.unfinished - len(frames.runs)
+            if lacking > 0:
+                raise StoreError(
+                    f"{path}: {lacking} finished runs are missing from the tables, because parts vanished or were "
+                    "damaged while this ran: run the same command again"
+                )
             progress.end("finished" if not outcome.unfinished else "interrupted")
     return Results.of(frames, path, outcome)
 
@@ -219,6 +228,13 @@ def _tell(plan: Plan, scan: Scan, todo: _Mask, path: Path, say: Say) -> None:
     """What the parts hold besides, or instead of, what the plan wants."""
     for damaged in scan.damaged:
         say(f"a damaged part was set aside, its runs are run again: {damaged.name}: {damaged.reason}")
+    found = scan.inventory
+    for name, rows in list(found.vanished.items())[:SHOWN]:
+        say(f"a part has vanished, its runs are run again: {name}, with {rows} rows")
+    if found.log.state == "damaged" or found.log_was_lost:
+        say(
+            f"{path / 'parts.log'} was {'damaged' if found.log.lines else 'missing'}: made anew from the parts"
+        )
     for name in scan.strays:
         say(f"{path / 'parts' / name} is not a part: left alone, not read")
     left_out = len(orphans(plan, scan))

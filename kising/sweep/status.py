@@ -20,6 +20,7 @@ from kising.sweep.plan import Plan, Point
 from kising.sweep.spec import SweepSpec, read_spec, recording_of
 from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.inventory import take_inventory
 from kising.sweep.store.liveness import OVER, WATCH_SECONDS, Liveness, liveness
 from kising.sweep.store.records import Progress
 from kising.version import NUMERICS
@@ -153,7 +154,13 @@ def describe_status(path: Path) -> Iterator[str]:
         yield from _without_progress(directory, alive)
         return
     state = _state(directory, progress, alive)
+    vanished = take_inventory(directory).vanished
+    if vanished and alive == "ended":
+        state = "damaged"
     yield f"{path}: {state}, {progress.done} of {progress.total} runs done, {progress.failed} failed"
+    if vanished:
+        rows = sum(vanished.values())
+        yield f"  {plural(len(vanished), 'part')} with {rows} rows vanished: see `kising verify {path}`"
     if alive == "running" and progress.state not in OVER:
         flight = f"{plural(progress.running, 'run')} in flight on {plural(progress.workers, 'worker')}"
         eta = f", {duration(progress.eta)} to go" if progress.eta is not None else ""

@@ -132,21 +132,26 @@ class RayDriver:
             assert time.monotonic() < end, f"no run has started: {self.errors()}"
             time.sleep(0.02)
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def processes(self, kind: str) -> list[int]:
+        """Its workers that are busy, its raylet or its gcs_server."""
+        mark = {"workers": "ray::kising", "raylet": "raylet/raylet", "gcs_server": "gcs_server"}[kind]
+        return [pid for pid, command in self._family().items() if mark in command.split("\0")[0]]
+
     def kill(self, victim: str) -> int:
         """Kill one of its processes, its busy workers, or all; return how many."""
         if self._process.poll() is not None:
             return 0
         self._noted = self._size()
-        family = self._family()
         if victim == "driver":
             chosen = [self._process.pid]
         elif victim == "everything":
-            chosen = [self._process.pid, *family]
+            chosen = [self._process.pid, *self._family()]
         else:
-            mark = {"workers": "ray::kising", "raylet": "raylet/raylet", "gcs_server": "gcs_server"}.get(
-                victim
-            )
-            chosen = [pid for pid, command in family.items() if mark and mark in command.split("\0")[0]]
+            chosen = self.processes(victim)
         for pid in chosen:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -227,8 +227,8 @@ ROW_COLUMNS: Final = (*COLUMNS, *ARTIFACTS)
 """What a finished run may bring."""
 
 COMMITTED: Final = Column("committed", "int", False)
-"""In parts only: microseconds since 1970 of the commit, strictly growing within a directory whatever the clock
-does. Of two rows of one run it tells the later, through any number of compactions."""
+"""In parts only: number of the commit, strictly growing within a directory. Of two rows of one run it tells the later,
+through any number of compactions. (Older versions counted microseconds since 1970; numbers go on from there.)"""
 
 PART_COLUMNS: Final = (*ROW_COLUMNS, COMMITTED)
 
