@@ -577,6 +577,9 @@ class Conflict(NamedTuple):
 
 Values = Mapping[str, Any]
 
+#: Beside the options, what rules may ask for: the number of known inputs of a recording.
+INPUTS: Final = "inputs"
+
 
 class Rule(NamedTuple):
     """What must hold of several options together."""
@@ -612,15 +615,16 @@ def _errors(values: Values) -> Iterator[Conflict]:
             "are those of maximum likelihood; leave out learner.l1 and learner.decimate, or errors",
         )
     nv, nh = values["model.visible"], values["model.hidden"]
-    if (
-        isinstance(nv, int)
-        and isinstance(nh, int)
-        and n_couplings(nv, nh, bias=values["learner.bias"] is True) > LARGEST_ERROR_MATRIX
-    ):
+    if not (isinstance(nv, int) and isinstance(nh, int)):
+        return
+    inputs = values.get(INPUTS, 0)
+    size = n_couplings(nv, nh, bias=values["learner.bias"] is True, inputs=inputs)
+    if size > LARGEST_ERROR_MATRIX:
+        known = f", with {inputs} known input{'s' * (inputs > 1)}," if inputs else ""
         yield Conflict(
             "score.errors",
-            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins has "
-            f"{n_couplings(nv, nh, bias=values['learner.bias'] is True)}; allowed: up to {LARGEST_ERROR_MATRIX}",
+            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins{known} has {size}; "
+            f"allowed: up to {LARGEST_ERROR_MATRIX}",
         )
 
 

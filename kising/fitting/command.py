@@ -27,7 +27,7 @@ from kising.fitting.destination import (
     write_results,
 )
 from kising.fitting.folds import cut
-from kising.options import LARGEST_ERROR_MATRIX
+from kising.options import INPUTS, LARGEST_ERROR_MATRIX
 from kising.recordings import Segments, fittable, read_recording
 from kising.sweep.drive.signals import StopRequest
 
@@ -122,6 +122,7 @@ def _learner(request: Request, segments: Segments, hidden: int) -> Learner:
     sizes = {
         "model.visible": segments.n_visible,
         "model.hidden": hidden,
+        INPUTS: segments.n_covariates,
         "score.errors": request.errors is True,
     }
     return FIT.learner(request.options, sizes, function="fit")
@@ -297,7 +298,9 @@ class _Work:
         return f"stopped by {reason}{where}; to go on: {self.request.command}"
 
     def _conclude(self, found: Fit, last: str) -> None:
-        for line in found.summary().splitlines():
+        from kising.learning.fitted.summary import FLAGS, summary
+
+        for line in summary(found, FLAGS).splitlines():
             self.say(line)
         self.say(last)
 

@@ -46,19 +46,12 @@ def too_short(recording: Segments, folds: int) -> bool:
 
 def held_out_stretches(recording: Segments, folds: int) -> list[list[Stretch]]:
     """For every fold, what it holds out, in the order of the recording."""
-    trials = _trials(recording)
+    trials = recording.trials
     whole = [Stretch(k, 0, length) for k, length in enumerate(recording.lengths)]
     if len(set(trials)) < folds:
         return _blocks(recording.lengths, folds)
     chosen = _shared_out(trials, recording.lengths, folds)
     return [[x for x in whole if chosen[trials[x.segment]] == fold] for fold in range(folds)]
-
-
-def _trials(recording: Segments) -> list[int]:
-    """The trial of every segment; segments that do not say are trials of their own."""
-    if len(recording.origins) == len(recording.spins):
-        return [trial for trial, _ in recording.origins]
-    return list(range(len(recording.spins)))
 
 
 def _shared_out(trials: Sequence[int], lengths: Sequence[int], folds: int) -> dict[int, int]:
@@ -108,7 +101,7 @@ def _cut(recording: Segments, stretches: Sequence[Stretch]) -> Segments:
     """These stretches as segments; copies, because a recording that came by Ray cannot be written to."""
     kept = [x for x in stretches if x.stop - x.start >= SHORTEST]
     inputs = recording.covariates
-    trials = _trials(recording)
+    trials = recording.trials
     firsts = [first for _, first in recording.origins] or [0] * len(trials)
     return replace(
         recording,
