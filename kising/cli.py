@@ -15,7 +15,8 @@ import click
 
 from kising.arguments import FIT
 from kising.errors import InputError, KisingError, SpecError
-from kising.flags import Numbers, flags, given
+from kising.flags import Numbers, flags, given, reading_flags
+from kising.options import READING
 from kising.version import __version__
 
 if TYPE_CHECKING:
@@ -292,15 +293,7 @@ def report(directory: Path, form: str) -> None:
     show_default=True,
     help="Parts held out, to choose --hidden.",
 )
-@click.option("--key", help="Which array of a .npz or .mat file.")
-@click.option("--bin", metavar="TIME", help="Width of a bin, such as 20ms: FILE holds spike times.")
-@click.option(
-    "--trials", type=click.Path(path_type=Path), help="With --bin: table of starts and stops of trials."
-)
-@click.option(
-    "--covariates", type=click.Path(path_type=Path), help="Table of known inputs, one row per step."
-)
-@click.option("--delimiter", help="What separates the cells of a text file [recognised].")
+@reading_flags()
 @flags(FIT)
 @_plainly
 def fit(
@@ -311,11 +304,6 @@ def fit(
     errors: bool | None,
     threads: int | None,
     folds: int,
-    key: str | None,
-    bin: str | None,  # noqa: A002
-    trials: Path | None,
-    covariates: Path | None,
-    delimiter: str | None,
     **options: Any,
 ) -> None:
     """Learn couplings from a recording of your own: .npy, .npz, .csv, .tsv, .parquet or .mat, one row per time step.
@@ -327,7 +315,7 @@ def fit(
     from kising.fitting.command import run as run_fit
     from kising.sweep.drive.signals import stop_on_signals
 
-    reading = {"key": key, "bin": bin, "trials": trials, "covariates": covariates, "delimiter": delimiter}
+    reading = {name: options.pop(name) for name in READING}
     request = Request(
         file=file,
         hidden=hidden,

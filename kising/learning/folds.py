@@ -14,7 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kising.errors import InputError
+from kising.recordings.columns import constant_after_start
 from kising.recordings.segments import SHORTEST, Segments
+from kising.recordings.wording import spins_listed
 
 
 class Stretch(NamedTuple):
@@ -42,6 +45,27 @@ def too_short(recording: Segments, folds: int) -> bool:
     """Whether some fold would leave nothing to learn from, or nothing to score."""
     stretches = held_out_stretches(recording, folds)
     return any(not (_slices(gone) and _slices(_rest(recording, gone))) for gone in stretches)
+
+
+def learnable(recording: Segments, folds: int) -> Segments:
+    """Leave out, with a note, the spins that never change in the training data of some fold: they cannot be fitted
+    there. Folds that are too short are not looked at.
+    """
+    if too_short(recording, folds):
+        return recording
+    parts = (hold_out(recording, fold, folds).training.spins for fold in range(folds))
+    silent = np.any([constant_after_start(spins) for spins in parts], axis=0)
+    if not silent.any():
+        return recording
+    if silent.all():
+        raise InputError(
+            "every spin is constant in the training data of some fold; hold out more, smaller folds"
+        )
+    positions = np.flatnonzero(silent).tolist()
+    names = spins_listed([recording.names[i] for i in positions])
+    left = recording.without(positions)
+    note = f"no part in the scores: {names} never changed in the training data of some fold"
+    return replace(left, notes=(*left.notes, note))
 
 
 def held_out_stretches(recording: Segments, folds: int) -> list[list[Stretch]]:
