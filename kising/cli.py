@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kising.run import Results
-    from kising.sweep.drive.progress import Snapshot
-    from kising.sweep.drive.signals import StopRequest
 
 # Exit codes: 0 all went well, 1 failed runs or a failure of the machine, 2 a mistake in what was asked, 128 + n
 # stopped by signal n.
@@ -105,7 +103,10 @@ def run(
     from kising.run import Session, locate
     from kising.run import run as run_session
     from kising.sweep.drive.progress import open_display
-    from kising.sweep.drive.signals import stop_on_signals
+    from kising.sweep.drive.signals import announced, stop_on_signals
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
 
     spec, directory = locate(source, out, preset=preset, overrides=overrides)
     with stop_on_signals() as stop, open_display(spec.name, sys.stderr) as display:
@@ -118,36 +119,23 @@ def run(
             stale=stale,
             command=shlex.join(["kising", *sys.argv[1:]]),
             stop=stop,
-            observers=(display, _farewell(stop)),
-            say=lambda line: click.echo(line, err=True),
+            observers=(display, announced(stop, say)),
+            say=say,
         )
         results = run_session(spec, directory, session)
     _conclude(results, stop.reason)
 
 
-def _farewell(stop: StopRequest) -> Callable[[Snapshot], None]:
-    """Confirm, once, that the sweep is stopping, and say what happens until it ends."""
-    told: list[str] = []
-
-    def observe(snapshot: Snapshot) -> None:
-        if stop.level and not told:
-            told.append(stop.reason)
-            click.echo(
-                f"stopping ({stop.reason}): waiting some seconds for {snapshot.running} runs in flight; "
-                "Ctrl-C again stops at once",
-                err=True,
-            )
-
-    return observe
-
-
 def _conclude(results: Results, reason: str) -> None:
+    from kising.report.choice import choice_among
     from kising.report.console import show
 
     outcome, directory = results.outcome, results.directory
     resume = f"kising run {shlex.quote(str(directory))}"
     if len(results.runs):
         show(_console(), results.summary, results.scaling)
+    for line in () if outcome.unfinished else choice_among(results.runs):
+        click.echo(line)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
     failed = results.runs[results.runs["status"] == "failed"]
     if len(failed):
@@ -247,6 +235,7 @@ def verify(directory: Path) -> None:
 def report(directory: Path, form: str) -> None:
     """Rewrite a sweep's tables from its parts, and make a page with figures, claims and their verdicts."""
     from kising.report.build import build
+    from kising.report.choice import choice_among
     from kising.report.console import show
     from kising.report.tables import refresh_tables
 
@@ -257,6 +246,8 @@ def report(directory: Path, form: str) -> None:
         return
     if len(frames.runs):
         show(_console(), frames.summary, frames.scaling)
+    for line in choice_among(frames.runs):
+        click.echo(line)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
     for path in built.figures:
         click.echo(f"Figure: {path}")
@@ -293,6 +284,10 @@ def report(directory: Path, form: str) -> None:
     show_default=True,
     help="Parts held out, to choose --hidden.",
 )
+@click.option(
+    "--address", metavar="HOST:PORT", help="Choose --hidden on the Ray cluster there; see `kising run`."
+)
+@click.option("--local-debug", is_flag=True, help="Choose --hidden in this process, without Ray.")
 @reading_flags()
 @flags(FIT)
 @_plainly
@@ -304,6 +299,8 @@ def fit(
     errors: bool | None,
     threads: int | None,
     folds: int,
+    address: str | None,
+    local_debug: bool,
     **options: Any,
 ) -> None:
     """Learn couplings from a recording of your own: .npy, .npz, .csv, .tsv, .parquet or .mat, one row per time step.
@@ -324,6 +321,8 @@ def fit(
         errors=errors,
         threads=threads,
         folds=folds,
+        address=address,
+        in_process=local_debug,
         reading=given(reading),
         options=given(options),
         command=shlex.join(["kising", *sys.argv[1:]]),
