@@ -21,12 +21,12 @@ from kising import draw_couplings, fit, run_sweep, simulate
 from kising.cli import main
 from kising.learning.selection import OWN, choose_hidden, selection_spec
 
-OPTIONS = ["--hidden", "0,1,2", "--folds", "3", "--seed", "3", "--max-iterations", "60", "--local-debug"]
+OPTIONS = ["--hidden", "0,1,2", "--folds", "3", "--seed", "3", "--max-iterations", "40", "--local-debug"]
 
 
 @pytest.fixture(scope="module")
 def visible() -> np.ndarray:
-    return simulate(draw_couplings(6, 1, seed=1), 1500, seed=2).visible
+    return simulate(draw_couplings(6, 1, seed=1), 1200, seed=2).visible
 
 
 @pytest.fixture(autouse=True)
@@ -51,9 +51,9 @@ def test_the_choice_is_that_of_the_sweep_and_the_fit_is_of_everything(visible, t
     about = json.loads((folder / "fit.json").read_text())
     assert about["hidden"] == about["choice"]["hidden"] == 1
     with np.load(folder / "couplings.npz") as found:
-        np.testing.assert_array_equal(found["J"], fit(visible, 1, seed=3, max_iterations=60).couplings.J)
+        np.testing.assert_array_equal(found["J"], fit(visible, 1, seed=3, max_iterations=40).couplings.J)
     # The same sweep by itself, of the same recording as it was given.
-    spec = selection_spec(tmp_path / "data.npy", [0, 1, 2], seed=3, folds=3, learner={"max_iterations": 60})
+    spec = selection_spec(tmp_path / "data.npy", [0, 1, 2], seed=3, folds=3, learner={"max_iterations": 40})
     alone = run_sweep(spec, out=tmp_path / "alone", in_process=True).runs
     alone["data.file"] = "recording.npz"
     assert_same_bits(rows(folder), alone)
@@ -99,7 +99,7 @@ def test_gaps_trials_inputs_and_options_reach_the_sweep(visible, tmp_path) -> No
         tmp_path / "data.npz",
         trial_0=gaps,
         trial_1=visible[900:].astype(float),
-        covariates=np.random.default_rng(1).standard_normal((1500, 1)),
+        covariates=np.random.default_rng(1).standard_normal((1200, 1)),
     )
     result = run(tmp_path / "data.npz", "--estep-tolerance", "1e-8", "--estimator", "bp", "--prior", "2")
     assert "<- chosen" in result.output, result.output
