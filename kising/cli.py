@@ -16,16 +16,15 @@ import click
 
 from kising.arguments import FIT
 from kising.errors import InputError, KisingError, SpecError
-from kising.flags import Numbers, flags, given
+from kising.flags import Numbers, flags, given, reading_flags
 from kising.messages import plural
+from kising.options import READING
 from kising.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from kising.report.results import Results
-    from kising.sweep.drive.progress import Snapshot
-    from kising.sweep.drive.signals import StopRequest
     from kising.sweep.spec import SweepSpec
 
 # Exit codes: 0 all went well, 1 failed runs or a failure of the machine, 2 a mistake in what was asked, 128 + n
@@ -161,7 +160,10 @@ def run(
     from kising.run import Session, locate
     from kising.run import run as run_session
     from kising.sweep.drive.progress import open_display
-    from kising.sweep.drive.signals import stop_on_signals
+    from kising.sweep.drive.signals import announced, stop_on_signals
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
 
     spec, directory = locate(source, out, preset=preset, overrides=overrides)
     with stop_on_signals() as stop, open_display(spec.name, sys.stderr) as display:
@@ -175,30 +177,15 @@ def run(
             shrink=shrink,
             command=shlex.join(["kising", *sys.argv[1:]]),
             stop=stop,
-            observers=(display, _farewell(stop)),
-            say=lambda line: click.echo(line, err=True),
+            observers=(display, announced(stop, say)),
+            say=say,
         )
         results = run_session(spec, directory, session)
     _conclude(spec, results, stop.reason)
 
 
-def _farewell(stop: StopRequest) -> Callable[[Snapshot], None]:
-    """Confirm, once, that the sweep is stopping, and say what happens until it ends."""
-    told: list[str] = []
-
-    def observe(snapshot: Snapshot) -> None:
-        if stop.level and not told:
-            told.append(stop.reason)
-            click.echo(
-                f"stopping ({stop.reason}): waiting some seconds for {plural(snapshot.running, 'run')} in flight; "
-                "Ctrl-C again stops at once",
-                err=True,
-            )
-
-    return observe
-
-
 def _conclude(spec: SweepSpec, results: Results, reason: str) -> None:
+    from kising.report.choice import choice_among
     from kising.report.console import show as show_tables
     from kising.sweep.failures import failure_of
     from kising.sweep.labels import varied_keys
@@ -209,6 +196,8 @@ def _conclude(spec: SweepSpec, results: Results, reason: str) -> None:
     resume = f"kising run {shlex.quote(str(directory))}"
     if len(results.runs):
         show_tables(_console(), results.summary, results.scaling)
+    for line in () if outcome.unfinished else choice_among(results.runs):
+        click.echo(line)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
     failed = results.runs[results.runs["status"] == "failed"]
     if len(failed):
@@ -323,6 +312,7 @@ def verify(directory: Path) -> None:
 def report(directory: Path, form: str) -> None:
     """Rewrite a sweep's tables from its parts, and make a page with figures, claims and their verdicts."""
     from kising.report.build import build
+    from kising.report.choice import choice_among
     from kising.report.console import show as show_tables
     from kising.report.tables import refresh_tables
 
@@ -333,6 +323,8 @@ def report(directory: Path, form: str) -> None:
         return
     if len(frames.runs):
         show_tables(_console(), frames.summary, frames.scaling)
+    for line in choice_among(frames.runs):
+        click.echo(line)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
     for path in built.figures:
         click.echo(f"Figure: {path}")
@@ -369,15 +361,11 @@ def report(directory: Path, form: str) -> None:
     show_default=True,
     help="Parts held out, to choose --hidden.",
 )
-@click.option("--key", help="Which array of a .npz or .mat file.")
-@click.option("--bin", metavar="TIME", help="Width of a bin, such as 20ms: FILE holds spike times.")
 @click.option(
-    "--trials", type=click.Path(path_type=Path), help="With --bin: table of starts and stops of trials."
+    "--address", metavar="HOST:PORT", help="Choose --hidden on the Ray cluster there; see `kising run`."
 )
-@click.option(
-    "--covariates", type=click.Path(path_type=Path), help="Table of known inputs, one row per step."
-)
-@click.option("--delimiter", help="What separates the cells of a text file [recognised].")
+@click.option("--local-debug", is_flag=True, help="Choose --hidden in this process, without Ray.")
+@reading_flags()
 @flags(FIT)
 @_plainly
 def fit(
@@ -388,11 +376,8 @@ def fit(
     errors: bool | None,
     threads: int | None,
     folds: int,
-    key: str | None,
-    bin: str | None,  # noqa: A002
-    trials: Path | None,
-    covariates: Path | None,
-    delimiter: str | None,
+    address: str | None,
+    local_debug: bool,
     **options: Any,
 ) -> None:
     """Learn couplings from a recording of your own: .npy, .npz, .csv, .tsv, .parquet or .mat, one row per time step.
@@ -404,7 +389,7 @@ def fit(
     from kising.fitting.command import run as run_fit
     from kising.sweep.drive.signals import stop_on_signals
 
-    reading = {"key": key, "bin": bin, "trials": trials, "covariates": covariates, "delimiter": delimiter}
+    reading = {name: options.pop(name) for name in READING}
     request = Request(
         file=file,
         hidden=hidden,
@@ -413,6 +398,8 @@ def fit(
         errors=errors,
         threads=threads,
         folds=folds,
+        address=address,
+        in_process=local_debug,
         reading=given(reading),
         options=given(options),
         command=shlex.join(["kising", *sys.argv[1:]]),

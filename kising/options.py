@@ -21,10 +21,12 @@ from kising.values import (
     Amount,
     Choice,
     Digest,
+    Duration,
     FilePath,
     Flag,
     Kind,
     Name,
+    OptionalText,
     Real,
     RefusedError,
     Text,
@@ -85,6 +87,8 @@ class Option:
     """whether it can be an axis"""
     in_ids: bool = True
     """whether ids of points depend on it"""
+    reads: bool = False
+    """whether it says how data.file is read: then it is an argument of `read_recording` and a flag of `kising fit`"""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def validate(value: Any) -> Any:
@@ -136,6 +140,11 @@ def _drawn(gate: Gate) -> str | None:
 
 def _recorded(gate: Gate) -> str | None:
     return "only data.file uses it" if gate.file is None else None
+
+
+def _reading(kind: Kind, text: str) -> Option:
+    """An option of `read_recording`. Points are identified by the hash of what was read, not by how it was."""
+    return Option(kind=kind, help=text, applies=(_recorded,), since=9, varies=False, in_ids=False, reads=True)
 
 
 class Section(BaseModel):
@@ -206,6 +215,19 @@ class Data(Section):
             varies=False,
             in_ids=False,  # the hash identifies a recording, wherever its file lies
         ),
+    ] = None
+    key: Annotated[str | None, _reading(OptionalText(), "Which array of a .npz or .mat file.")] = None
+    bin: Annotated[
+        str | None, _reading(Duration(), "Width of a bin, such as 20ms: the file holds spike times.")
+    ] = None
+    trials: Annotated[
+        str | None, _reading(FilePath(), "With bin: a table of starts and stops of trials, in seconds.")
+    ] = None
+    covariates: Annotated[str | None, _reading(FilePath(), "A table of known inputs, one row per step.")] = (
+        None
+    )
+    delimiter: Annotated[
+        str | None, _reading(OptionalText(), "What separates the cells of a text file; null: recognised.")
     ] = None
     folds: Annotated[
         int,
@@ -534,6 +556,12 @@ LEAVES: Mapping[str, Leaf] = {
 }
 
 
+#: Those that say how data.file is read, by the name of the argument of `read_recording`.
+READING: Mapping[str, Leaf] = {
+    key.removeprefix("data."): leaf for key, leaf in LEAVES.items() if leaf.option.reads
+}
+
+
 def choices(key: str) -> tuple[str, ...]:
     """The words that an option accepts."""
     kind = LEAVES[key].kind
@@ -577,6 +605,9 @@ class Conflict(NamedTuple):
 
 Values = Mapping[str, Any]
 
+#: Beside the options, what rules may ask for: the number of known inputs of a recording.
+INPUTS: Final = "inputs"
+
 
 class Rule(NamedTuple):
     """What must hold of several options together."""
@@ -612,15 +643,16 @@ def _errors(values: Values) -> Iterator[Conflict]:
             "are those of maximum likelihood; leave out learner.l1 and learner.decimate, or errors",
         )
     nv, nh = values["model.visible"], values["model.hidden"]
-    if (
-        isinstance(nv, int)
-        and isinstance(nh, int)
-        and n_couplings(nv, nh, bias=values["learner.bias"] is True) > LARGEST_ERROR_MATRIX
-    ):
+    if not (isinstance(nv, int) and isinstance(nh, int)):
+        return
+    inputs = values.get(INPUTS, 0)
+    size = n_couplings(nv, nh, bias=values["learner.bias"] is True, inputs=inputs)
+    if size > LARGEST_ERROR_MATRIX:
+        known = f", with {inputs} known input{'s' * (inputs > 1)}," if inputs else ""
         yield Conflict(
             "score.errors",
-            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins has "
-            f"{n_couplings(nv, nh, bias=values['learner.bias'] is True)}; allowed: up to {LARGEST_ERROR_MATRIX}",
+            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins{known} has {size}; "
+            f"allowed: up to {LARGEST_ERROR_MATRIX}",
         )
 
 
@@ -669,6 +701,13 @@ def _truth(values: Values) -> Iterator[Conflict]:
             yield Conflict(key, f"{word} needs true couplings, and a recording (data.file) has none; {cure}")
 
 
+def _unread(values: Values) -> Iterator[Conflict]:
+    if values["data.file"] is None:
+        for leaf in READING.values():
+            if values[leaf.key] is not None:
+                yield Conflict(leaf.key, "says how data.file is read, and there is none; leave it out")
+
+
 def _inferred(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is not None:
         yield Conflict(
@@ -685,5 +724,6 @@ RULES: Final = (
     Rule(("learner.estimator", "model.hidden", "learner.step"), _ascent),
     Rule(("learner.estimator", "model.hidden", "score.exact"), _enumerable, task=None),
     Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
+    Rule(("data.file", *(leaf.key for leaf in READING.values())), _unread, task=None),
     Rule(("data.file",), _inferred, task="infer"),
 )

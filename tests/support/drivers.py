@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -87,13 +88,15 @@ class ForkingServer:
 
 
 class RayDriver:
-    """A driver with a Ray of its own, and all its processes."""
+    """A driver with a Ray of its own, and all its processes; `arguments` are those of `kising`, by default `run`."""
 
-    def __init__(self, file: Path, out: Path, step: str, nth: int) -> None:
+    def __init__(
+        self, file: Path, out: Path, step: str = "-", nth: int = 1, arguments: Sequence[str] = ()
+    ) -> None:
         self._notes = notes_of(out)
         self._noted = self._size()
         self._errors = out.with_name(f"{out.name}.errors").open("w+")
-        arguments = ["run", str(file), "--out", str(out), "--cpus", "2"]
+        arguments = arguments or ["run", str(file), "--out", str(out), "--cpus", "2"]
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "fault_injector.py"), step, str(nth), *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,

@@ -141,13 +141,15 @@ def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = Non
         kising.run.Policy = functools.partial(Policy, commit_seconds=commit_seconds)  # type: ignore[misc]
 
 
-def perform_with_note(run: Any, threads: int, timeout: float | None, saved: bytes | None) -> Any:
+def perform_with_note(
+    run: Any, threads: int, timeout: float | None, saved: bytes | None, recording: Any = None
+) -> Any:
     """The real work, with a note of its start."""
     line = f"{run.run_id} {load(saved).iteration if saved else 0}\n".encode()
     notes = os.open(os.environ[NOTES], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(notes, line)
     os.close(notes)
-    return _real_perform(run, threads, timeout, saved)
+    return _real_perform(run, threads, timeout, saved, recording)
 
 
 if __name__ == "__main__":

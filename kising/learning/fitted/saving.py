@@ -89,6 +89,7 @@ def to_bytes(fit: Fit) -> bytes:
         "options": FIT.of_learner(fit.learner),
         "seed": fit.seed,
         "names": fit.names,
+        "input_names": fit.input_names,
         "steps": fit.steps,
         "outcome": fit.outcome,
         "iterations": fit.iterations,
@@ -130,6 +131,11 @@ def from_bytes(data: bytes) -> Fit:
         names = about["names"]
         if names is not None and len(names) != nv:
             raise InputError(f"not a saved fit: {len(names)} names for {nv} visible spins")
+        input_names = about.get("input_names")
+        if input_names is not None and len(input_names) != couplings.F.shape[1]:
+            raise InputError(
+                f"not a saved fit: {len(input_names)} names for {couplings.F.shape[1]} known inputs"
+            )
         options = about["options"]
         return Fit(
             couplings=couplings,
@@ -148,6 +154,7 @@ def from_bytes(data: bytes) -> Fit:
             steps=int(about["steps"]),
             training_log_likelihood=float(found["training_log_likelihood"]),
             names=None if names is None else tuple(map(str, names)),
+            input_names=None if input_names is None else tuple(map(str, input_names)),
         )
     except CheckpointError as error:
         raise InputError(f"not a fit that kising {__version__} can read: {error}") from error

@@ -148,13 +148,13 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
-    """Every flipped byte: the file is refused, or what it means has not changed."""
+    """Whatever byte is flipped: the file is refused, or what it means has not changed."""
     found = fitted(max_iterations=2, errors=True)
     path = tmp_path / "fit.npz"
     data = to_bytes(found)
     messages = []
     rng = np.random.default_rng(1)
-    places = [*range(0, 300), *range(len(data) - 900, len(data)), *rng.integers(len(data), size=1500)]
+    places = [*range(0, 300, 2), *range(len(data) - 900, len(data), 2), *rng.integers(len(data), size=500)]
     for place in places:
         broken = bytearray(data)
         broken[place] ^= int(rng.integers(1, 256))

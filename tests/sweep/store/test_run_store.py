@@ -222,8 +222,8 @@ class TestSchema:
         # SCHEMA_VERSION, let new columns be nullable, and write the new pair here.
         described = "\n".join(f"{c.name} {c.kind} {c.nullable}" for c in PART_COLUMNS)
         assert (SCHEMA_VERSION, hashlib.sha256(described.encode()).hexdigest()[:16]) == (
-            8,
-            "66837143f9d2cf36",
+            9,
+            "cdb2f9cbcb085370",
         )
 
     def test_what_may_differ_between_equal_sweeps(self) -> None:
@@ -990,13 +990,25 @@ def test_parameters_are_those_of_a_point(tmp_path: Path) -> None:
     }
     seen: dict[str, set[str]] = {}
     by_gradient = {"learner.estimator": ["exact", "bp"], "learner.step": ["gradient"]}
-    np.save(tmp_path / "spins.npy", random_spins(40, 3))
-    recorded = {"model": {"hidden": 1}, "data": {"file": str(tmp_path / "spins.npy")}}
+    np.savez(tmp_path / "spins.npz", spins=random_spins(40, 3))
+    step, unit = np.nonzero(random_spins(40, 3) > 0)
+    np.savetxt(
+        tmp_path / "times.csv", np.c_[unit, step + 0.5], delimiter=";", header="unit;time", comments=""
+    )
+    (tmp_path / "trials.csv").write_text("start,stop\n0,20\n20,40\n")
+    np.savetxt(tmp_path / "inputs.csv", np.arange(40.0))
+    paths = {"file": "times.csv", "trials": "trials.csv", "covariates": "inputs.csv"}
+    recorded = {"model": {"hidden": 1}, "data": {"file": str(tmp_path / "spins.npz"), "key": "spins"}}
+    binned = {
+        "model": {"hidden": 1},
+        "data": {"bin": "1s", "delimiter": ";", **{k: str(tmp_path / v) for k, v in paths.items()}},
+    }
     for task, axes, more in (
         ("learn", estimators, {}),
         ("learn", by_gradient, {}),
         ("infer", estimators, {}),
         ("learn", {}, recorded),
+        ("learn", {}, binned),
     ):
         for point in Plan.of(parse_spec({**sweep, "task": task, "axes": axes, **more})).points:
             values = point.values()
