@@ -107,13 +107,13 @@ def fields(couplings: Couplings, recording: Slices | Spins, part: slice) -> Chun
     slices = as_slices(recording)
     window = slices.window(part, bias=bias)
     before, now = window.known_before, window.known_now
-    b = before @ _known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T
-    theta = now @ _known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T
+    b = before @ known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T
+    theta = now @ known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T
     g = window.after @ couplings.K + b
     return Chunk(before, now, window.known_after, theta, b, g, slices.largest_inputs)
 
 
-def _known_weights(weights: Array, biases: Array, sensitivity: Array, *, bias: bool) -> Array:
+def known_weights(weights: Array, biases: Array, sensitivity: Array, *, bias: bool) -> Array:
     """The weights of all known inputs, (N, Nv+q)."""
     if not bias and not sensitivity.shape[1]:
         return weights

@@ -98,13 +98,14 @@ class Slices:
         """The slices of a range."""
         if self.centres is None:
             # Three views of one array: a copy of s⁺ alone would cost more than the fields do.
-            steps = self._known(slice(part.start, part.stop + 2), bias=bias)
+            steps = self.known(slice(part.start, part.stop + 2), bias=bias)
             return Window(steps[:-2], steps[1:-1], steps[2:], self.n_visible)
         t = self.centres[part]
-        before, now, after = (self._known(t + k, bias=bias) for k in (-1, 0, 1))
+        before, now, after = (self.known(t + k, bias=bias) for k in (-1, 0, 1))
         return Window(before, now, after, self.n_visible)
 
-    def _known(self, steps: slice | npt.NDArray[np.int64], *, bias: bool) -> Array:
+    def known(self, steps: slice | npt.NDArray[np.int64], *, bias: bool) -> Array:
+        """(s, 1, u) at some time steps, (B, Nv+q)"""
         spins = self.spins[steps]
         if not bias and not self.n_inputs:
             return spins.astype(np.float64)

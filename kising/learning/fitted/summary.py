@@ -46,7 +46,7 @@ def summary(fit: Fit, spelling: Spelling = PYTHON) -> str:
 
 def _about(fit: Fit) -> Iterator[str]:
     nv, nh = fit.couplings.K.shape
-    kind = likelihood_kind(fit.estimator, nh)
+    kind = likelihood_kind(fit.estimator, nh, coupled=bool(fit.couplings.M.any()))
     yield f"kising fit of {nv} visible and {nh} hidden spins to {fit.steps} time steps"
     inputs = fit.couplings.F.shape[1]
     if inputs:

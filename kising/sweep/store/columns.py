@@ -51,7 +51,7 @@ _REALIZATION: Final = Column(
 )
 _BASELINES: Final = {
     "visible_only": "a network without hidden spins (J, h, F)",
-    "memoryless": "a network without memory (K, h, b, F, G; J = L = 0)",
+    "memoryless": "a network without memory (K, h, b, F, G; J = L = M = 0)",
 }
 
 RESULTS: Final = (
