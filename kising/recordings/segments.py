@@ -67,6 +67,13 @@ class Segments:
         """Σ_k max(T_k - 2, 0), the number of triples (s(t-1), s(t), s(t+1))"""
         return sum(max(length - 2, 0) for length in self.lengths)
 
+    @property
+    def trials(self) -> tuple[int, ...]:
+        """The trial of every segment; segments that do not say are trials of their own."""
+        if len(self.origins) == len(self.spins):
+            return tuple(trial for trial, _ in self.origins)
+        return tuple(range(len(self.spins)))
+
     def without(self, columns: Iterable[str | int]) -> Segments:
         """The same recording without some spins, given by name or by position in `names`."""
         if isinstance(columns, str):
