@@ -681,7 +681,7 @@ def _enumerable(values: Values) -> Iterator[Conflict]:
             (registry.entry(estimator), f"estimator {estimator}", f", or another estimator ({others})")
         )
     if values["score.exact"] is True:
-        asked.append((registry.entry("exact"), "score.exact", ""))
+        asked.append((registry.entry("exact"), "score.exact", ", or leave score.exact out"))
     for entry, name, cure in asked:
         if entry.largest_hidden is not None and hidden > entry.largest_hidden:
             message = f"too large for {name}, which sums over 2^hidden states"

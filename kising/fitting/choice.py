@@ -21,7 +21,8 @@ from kising.errors import StaleError
 from kising.learning.selection import Choice, choose_hidden, selection_spec
 from kising.recordings import Segments
 from kising.recordings.files.writing import to_npz
-from kising.run import Results, Session, run
+from kising.report.results import Results
+from kising.run import Session, run
 from kising.sweep.drive.progress import open_display
 from kising.sweep.drive.signals import StopRequest, announced
 from kising.sweep.spec import SweepSpec, parse_spec
@@ -47,6 +48,7 @@ def choose(
     """Run what is left of the sweep, and choose; None where it was stopped."""
     spec = _spec(request, _written(segments, folder / RECORDING))
     results = _results(spec, folder / SWEEP, request, report, stream, stop)
+    assert results.outcome is not None
     if results.outcome.unfinished:
         return None
     failed = results.runs[results.runs["status"] == "failed"]
@@ -98,6 +100,7 @@ def _results(
             cpus=request.threads,
             in_process=request.in_process,
             retry_failed=True,
+            shrink=True,  # the folder is this command's own: another list of numbers, or other data, may follow
             command=request.command,
             stop=stop,
             observers=(display, announced(stop, report)),

@@ -11,6 +11,7 @@ from kising.report.artifacts import couplings_of, traces_of
 from kising.report.summary import scaling, summarise
 from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
+from kising.sweep.status import REPORT
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.run_store import Store
 
@@ -79,7 +80,7 @@ def refresh_tables(path: Path) -> Frames:
     directory = SweepDirectory.open(path)
     plan = Plan.of(read_spec(directory.sweep_file))
     try:
-        with directory.lock("kising report"):
+        with directory.lock(REPORT):
             return Tables(Store.open(directory), plan).write()
     except LockedError:
         return Tables(Store.open(directory, writable=False), plan).compute()

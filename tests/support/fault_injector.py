@@ -15,6 +15,7 @@ import os
 import signal
 import stat
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,12 @@ class FaultInjector:
 
     def __init__(self, step: str, nth: int) -> None:
         self._step, self._left = step, nth
-        self._operations: list[str] = []
+        self._local = threading.local()  # the driver writes its heartbeat from another thread
+
+    @property
+    def _operations(self) -> list[str]:
+        """The operations that this thread is inside of."""
+        return self._local.__dict__.setdefault("operations", [])
 
     def at(self, moment: str) -> None:
         if self._operations and f"{self._operations[-1]}:{moment}" == self._step:

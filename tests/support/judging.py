@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from kising import run_sweep
-from kising.sweep.drive.progress import plural
+from kising.messages import plural
 from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
 from kising.sweep.store.columns import DETERMINISTIC_COLUMNS

@@ -11,6 +11,7 @@ import pytest
 from support.bits import assert_same_bits
 
 from kising import draw_couplings, fit, run_sweep, simulate
+from kising.errors import ShrinkError
 from kising.learning.folds import hold_out
 from kising.learning.selection import choose_hidden, selection_spec
 from kising.recordings import as_segments
@@ -146,7 +147,9 @@ def test_killed_and_changed_sweeps_go_on(visible: np.ndarray, tmp_path: Path) ->
     columns = list(DETERMINISTIC_COLUMNS)
     assert_same_bits(resumed.runs[columns], whole[columns])
     np.save(tmp_path / "spins.npy", -visible)
-    changed = run_sweep(tmp_path / "half", in_process=True)
+    with pytest.raises(ShrinkError, match=r"6 finished runs .* or its recording changed"):
+        run_sweep(tmp_path / "half", in_process=True)
+    changed = run_sweep(tmp_path / "half", in_process=True, shrink=True)
     assert changed.outcome.done == 6
     assert len(changed.runs) == 6
     assert set(changed.runs["data.hash"]) != set(whole["data.hash"])

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kising.learning.fit import Fit
 
 FORMAT = 1
+#: What a fit is called in a folder that `kising fit` wrote.
+IN_FOLDER = "couplings.npz"
 
 
 def save(fit: Fit, path: str | os.PathLike[str]) -> Path:
@@ -46,11 +48,16 @@ def save(fit: Fit, path: str | os.PathLike[str]) -> Path:
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
-    """A fit that was saved, equal to what it was, bit for bit; a KisingError where the file is not a whole fit."""
-    name = os.fspath(path)
-    _check_regular(Path(path), path, "read a fit from there")
+    """A fit that was saved, equal to what it was, bit for bit; a KisingError where the file is not a whole fit.
+
+    `path` is the file, or the folder that `kising fit` wrote.
+    """
+    name, file = os.fspath(path), Path(path)
+    if (file / IN_FOLDER).is_file():
+        file /= IN_FOLDER
+    _check_regular(file, path, "read a fit from there")
     try:
-        data = Path(path).read_bytes()
+        data = file.read_bytes()
     except OSError as error:
         raise InputError(f"{name}: cannot read a fit from there: {error.strerror}") from error
     try:

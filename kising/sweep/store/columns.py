@@ -78,7 +78,7 @@ RESULTS: Final = (
     Column(
         "rmse_X",
         "float",
-        meaning="RMSE of the learned X, in bond scales",
+        meaning="RMSE of the learned X, in bond scales; those of strength 1 where the strength is 0",
         summary=_SPREAD_UNLESS_DIVERGED,
         heading="X",
         console="errors",
@@ -109,7 +109,8 @@ RESULTS: Final = (
     Column(
         "baseline_rmse",
         "float",
-        meaning="RMSE of the estimate that is zero everywhere, in bond scales",
+        meaning="RMSE of the estimate that is zero everywhere, in bond scales; without meaning where the strength is "
+        "0, and null in summaries",
         summary=_MEAN,
         heading="all zero",
         console="errors",

@@ -24,6 +24,8 @@ class Scan(NamedTuple):
     parts: int
     damaged: tuple[Damaged, ...]  # a writable store has set them aside
     strays: tuple[str, ...]  # names in parts/ that are not those of parts: left alone, not read
+    first_commit: int | None = None  # of all rows, microseconds since 1970
+    last_commit: int | None = None
 
     def find(self, ids: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return for each id its place in the arrays of this scan, -1 for runs that the parts do not hold."""

@@ -176,6 +176,14 @@ def holds(handle: IO[bytes], tables: Iterable[Table]) -> bool:
         return False
 
 
+def run_ids_in(path: Path) -> NDArray[np.uint64]:
+    """Return the run ids in runs.parquet as integers; none where it cannot be read."""
+    try:
+        return _ids_of(pq.ParquetFile(path).read(["run_id"])["run_id"])
+    except (OSError, pa.ArrowException, KeyError, ValueError):
+        return np.empty(0, np.uint64)
+
+
 def write_frame(handle: IO[bytes], name: str, frame: pd.DataFrame) -> None:
     """Write a derived table with the types of its declared columns."""
     schema = _schema(TABLES[name])

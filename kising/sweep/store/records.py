@@ -48,6 +48,10 @@ class LockHolder(_Record):
     command: str
 
 
+State = Literal["starting", "running", "finishing", "finished", "interrupted", "failed"]
+"""Of a session: starting has not begun to run anything, finishing writes the tables."""
+
+
 class NodeProgress(_Record):
     """One host in progress.json."""
 
@@ -58,18 +62,27 @@ class NodeProgress(_Record):
     rate: float | None  # runs per second, recently
 
 
+class RunProgress(_Record):
+    """One run in progress.json."""
+
+    run_id: str
+    label: str  # the parameters that tell it apart
+    error: str | None  # of a failed run
+
+
 class BatchProgress(_Record):
     """Runs in flight together in progress.json."""
 
     host: str
     runs: int
     seconds: float  # since it started
+    run: RunProgress | None = None  # at work, or just finished
 
 
 class Progress(_Record):
     """progress.json: what `kising status` shows, replaced about once a second. Counts are of planned runs."""
 
-    state: Literal["running", "finished", "interrupted", "failed"]
+    state: State
     total: int
     done: int
     failed: int
@@ -79,9 +92,11 @@ class Progress(_Record):
     workers: int
     nodes: dict[str, NodeProgress]  # by host
     oldest: list[BatchProgress]  # those longest in flight, oldest first
+    failures: list[RunProgress] = []  # the first few failed runs
     pid: int
     host: str
-    updated: float  # seconds since 1970
+    beat: int = 0  # grows with every update
+    updated: float  # seconds since 1970, by the clock of that host
 
 
 class Manifest(_Record):

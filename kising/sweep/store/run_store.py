@@ -184,6 +184,8 @@ class Store:
             parts=len(self._rows),
             damaged=tuple(damaged),
             strays=tuple(listing.strays),
+            first_commit=min((int(index.committed.min()) for index in parts.values()), default=None),
+            last_commit=max((int(index.committed.max()) for index in parts.values()), default=None),
         )
 
     def _indexes(self, names: Sequence[str]) -> tuple[dict[int, PartIndex], list[Damaged]]:

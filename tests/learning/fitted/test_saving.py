@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.brute_force import small_network
 
-from kising import draw_couplings, fit, load_fit
+from kising import draw_couplings, fit, load_fit, simulate
 from kising.errors import InputError, KisingError, StoreError
 from kising.learning.fit import Fit
 from kising.learning.fitted.saving import to_bytes
@@ -213,3 +213,12 @@ def test_files_that_are_whole_but_no_fit_are_refused(tmp_path: Path) -> None:
             load_fit(path)
     path.write_bytes(rewritten(found))
     assert load_fit(path) == found
+
+
+def test_a_folder_stands_for_the_fit_in_it(tmp_path: Path) -> None:
+    spins = simulate(draw_couplings(4, 1, seed=1), 200, seed=2).visible
+    found = fit(spins, 1, seed=3, max_iterations=3)
+    found.save(tmp_path / "couplings.npz")
+    np.testing.assert_array_equal(load_fit(tmp_path).couplings.J, found.couplings.J)
+    with pytest.raises(KisingError, match="a directory"):
+        load_fit(tmp_path.parent)
