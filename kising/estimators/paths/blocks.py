@@ -6,6 +6,8 @@ in the next sweep, so that they hold nothing back. Blocks follow from the networ
 threads.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -26,9 +28,9 @@ def blocks_of(bounds: Bounds, steps: int, *, shifted: bool) -> tuple[Bounds, Bou
     the first step, the one after the last, and the same of the block's segment.
     """
     colours: tuple[list[tuple[int, int, int, int]], ...] = ([], [])
-    for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+    for start, stop in pairwise(bounds.tolist()):
         edges = [start, *range(start + (steps // 2 if shifted else steps), stop, steps), stop]
-        for k, (a, b) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+        for k, (a, b) in enumerate(pairwise(edges)):
             colours[k % 2].append((a, b, start, stop))
     even, odd = (np.array(found, np.int64).reshape(-1, 4) for found in colours)
     return even, odd

@@ -14,8 +14,8 @@ drawn. What a spin does to others makes it more or less likely turned over than 
 
     o = Π_k (1 + V_k)/(1 + V_k')
 
-For two steps of a path, with Y = e^{-2H} of the later one without the earlier, w the coupling between them, c = e^{-2w},
-a = 1 + Y/c, b = 1 + Y c and r = P(others | +)/P(others | -), the odds ρ of + against - given all before are
+For two steps of a path, with Y = e^{-2H} of the later one without the earlier, w the coupling between them,
+c = e^{-2w}, a = 1 + Y/c, b = 1 + Y c and r = P(others | +)/P(others | -), the odds ρ of + against - given all before are
 
     ρ' = (r'/Y) (ρ a + b)/(ρ a c + b/c)
 
@@ -362,8 +362,8 @@ def _visit(
 
 @kernel
 def _set_turn(tables: Tables, u: int, pair: int, n: int, unit: Order, period: int, tile: Tile) -> None:
-    """e^{±4 W} of two spins from the spins of a path, in the lanes of the steps after these. A path comes back to a spin
-    after `period` steps, and to the same lane after as many vectors: these are all that is written.
+    """e^{±4 W} of two spins from the spins of a path, in the lanes of the steps after these. A path comes back to a
+    spin after `period` steps, and to the same lane after as many vectors: these are all that is written.
     """
     rows, stride = tile.rows, tile.stride
     if period == 1:

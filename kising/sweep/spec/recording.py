@@ -47,7 +47,7 @@ def _read(path: str, changed: int, size: int) -> Segments:
     from kising.recordings import fittable, read_recording
 
     try:
-        return fittable(read_recording(path))
+        return fittable(read_recording(path, missing="drop"))
     except RecordingError:
         raise
     except InputError as error:
