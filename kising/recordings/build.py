@@ -25,7 +25,7 @@ def as_segments(
     array, a DataFrame with one column per spin (trials by an index level of that name), or anything like pynapple's
     TsdFrame. `covariates` are known inputs in the same forms, with as many rows.
 
-    NaN and masked entries are missing. They are kept as gaps, for estimators to sample along with the hidden spins; with
+    NaN and masked entries are missing. They are kept as gaps, to be averaged over like hidden spins; with
     `missing="drop"`, steps with gaps are left out and split segments. `width` is the number of spins expected, if that
     is known: spins are then not judged. Data that cannot be a recording raise an InputError; what only looks wrong is
     described in `notes`. An int8 array of ±1 is used without a copy.

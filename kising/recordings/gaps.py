@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kising.errors import InputError
 from kising.recordings.segments import SHORTEST
@@ -27,14 +27,14 @@ def stretches_of(signs: Signs, missing: str) -> list[Stretch]:
     if missing == DROP:
         return _runs(signs.whole)
     joined: list[Stretch] = []
-    for start, stop in _runs(signs.spins.any(axis=1)):
+    for start, stop in _runs(np.any(signs.spins != 0, axis=1)):
         if joined and start - joined[-1][1] <= LONGEST_SILENCE:
             start = joined.pop()[0]
         joined.append((start, stop))
     return joined
 
 
-def _runs(true: npt.NDArray[np.bool_]) -> list[Stretch]:
+def _runs(true: Any) -> list[Stretch]:
     edges = np.flatnonzero(np.diff(true.astype(np.int8), prepend=0, append=0)).tolist()
     return list(zip(edges[::2], edges[1::2], strict=True))
 

@@ -75,7 +75,9 @@ def _complete(network: Network, steps: Steps, z: np.ndarray) -> tuple[float, np.
     nv = network.visible
     log, score = 0.0, np.zeros(network.weights.shape)
     for start, stop in itertools.pairwise(steps.bounds.tolist()):
-        unknown = network.hidden + (int(steps.missing[start].sum()) if len(steps.missing) else 0)
+        unknown = network.hidden * (stop > start + 1) + (
+            int(steps.missing[start].sum()) if len(steps.missing) else 0
+        )
         log -= unknown * np.log(2.0)
         for t in range(start, stop - 1):
             H = network.bias + network.sensitivity @ steps.inputs[t] + network.weights @ z[t]

@@ -15,7 +15,8 @@ drawn. What a spin does to others makes it more or less likely turned over than 
     o = Π_k (1 + V_k)/(1 + V_k')
 
 For two steps of a path, with Y = e^{-2H} of the later one without the earlier, w the coupling between them,
-c = e^{-2w}, a = 1 + Y/c, b = 1 + Y c and r = P(others | +)/P(others | -), the odds ρ of + against - given all before are
+c = e^{-2w}, a = 1 + Y/c, b = 1 + Y c and r = P(others | +)/P(others | -), the odds ρ of + against - given all before
+are
 
     ρ' = (r'/Y) (ρ a + b)/(ρ a c + b/c)
 
