@@ -191,6 +191,15 @@ class Model(Section):
             since=7,
         ),
     ] = 0.0
+    hidden_coupling: Annotated[
+        float,
+        Option(
+            kind=Real(least=0),
+            help="Strength of the couplings M among hidden spins, relative to that of K; 0: none.",
+            applies=(_drawn,),
+            since=9,
+        ),
+    ] = 0.0
 
 
 class Data(Section):
@@ -276,7 +285,8 @@ class Learner(Section):
         Option(
             kind=Choice("an estimator", registry.NAMES),
             help="How hidden spins are averaged over; auto: "
-            f"exact up to {registry.AUTO_LARGEST_EXACT} hidden spins, gibbs beyond.",
+            f"exact up to {registry.AUTO_LARGEST_EXACT} hidden spins (coupled ones: {registry.AUTO_LARGEST_COUPLED}), "
+            "gibbs beyond.",
         ),
     ] = registry.AUTO
     correlations: Annotated[
@@ -299,6 +309,15 @@ class Learner(Section):
             implied=False,
         ),
     ] = True
+    hidden_couplings: Annotated[
+        bool,
+        Option(
+            kind=Flag(),
+            help="Learn the couplings M among hidden spins; false: the paper's model, without them.",
+            applies=(_learning,),
+            since=9,
+        ),
+    ] = False
     start: Annotated[
         str,
         Option(
@@ -615,13 +634,18 @@ def _errors(values: Values) -> Iterator[Conflict]:
     if (
         isinstance(nv, int)
         and isinstance(nh, int)
-        and n_couplings(nv, nh, bias=values["learner.bias"] is True) > LARGEST_ERROR_MATRIX
+        and (size := _n_couplings(nv, nh, values)) > LARGEST_ERROR_MATRIX
     ):
         yield Conflict(
             "score.errors",
             f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins has "
-            f"{n_couplings(nv, nh, bias=values['learner.bias'] is True)}; allowed: up to {LARGEST_ERROR_MATRIX}",
+            f"{size}; allowed: up to {LARGEST_ERROR_MATRIX}",
         )
+
+
+def _n_couplings(visible: int, hidden: int, values: Values) -> int:
+    coupled = values["learner.hidden_couplings"] is True
+    return n_couplings(visible, hidden, bias=values["learner.bias"] is True, hidden_couplings=coupled)
 
 
 def _ascent(values: Values) -> Iterator[Conflict]:
@@ -634,8 +658,10 @@ def _ascent(values: Values) -> Iterator[Conflict]:
 
 
 def _why_sampled(values: Values) -> str | None:
-    estimator = values["learner.estimator"]
-    return None if estimator is None else registry.why_sampled(estimator, values["model.hidden"])
+    estimator, coupled = values["learner.estimator"], values["learner.hidden_couplings"] is True
+    if estimator is None:
+        return None
+    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled)
 
 
 def _enumerable(values: Values) -> Iterator[Conflict]:
@@ -654,6 +680,44 @@ def _enumerable(values: Values) -> Iterator[Conflict]:
         if entry.largest_hidden is not None and hidden > entry.largest_hidden:
             message = f"too large for {name}, which sums over 2^hidden states"
             yield Conflict("model.hidden", f"{message}; allowed: up to {entry.largest_hidden}{cure}", hidden)
+
+
+def _learned_couplings(values: Values) -> Iterator[Conflict]:
+    if values["learner.hidden_couplings"] is True:
+        yield from _coupled(values, "learner.hidden_couplings", "leave it out")
+
+
+def _true_couplings(values: Values) -> Iterator[Conflict]:
+    if values["model.hidden_coupling"]:
+        yield from _coupled(values, "learner.estimator")
+
+
+def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
+    """What does not go with couplings M among hidden spins."""
+    hidden, estimator = values["model.hidden"], values["learner.estimator"]
+    if not isinstance(hidden, int) or hidden == 0 or estimator is None:
+        return
+    able = [entry for entry in registry.ESTIMATORS if entry.knows_M]
+    entry = registry.resolve(estimator, hidden, coupled=True)
+    if not entry.knows_M:
+        limits = (f" (up to {x.largest_coupled} hidden spins)" if x.largest_coupled else "" for x in able)
+        names = listing([f"{x.name}{limit}" for x, limit in zip(able, limits, strict=True)])
+        yield Conflict(
+            key,
+            f"estimator {entry.name} does not know couplings M among hidden spins; take {names}"
+            + (f", or {cure}" if cure else ""),
+        )
+    exact = registry.entry("exact")
+    for one, name in ((entry, f"estimator {entry.name}"), (exact, "score.exact")):
+        asked = one is entry if name != "score.exact" else values["score.exact"] is True
+        if asked and one.largest_coupled is not None and hidden > one.largest_coupled:
+            others = listing([x.name for x in able if x.largest_coupled is None])
+            yield Conflict(
+                "model.hidden",
+                f"too large for {name} with couplings M among hidden spins, which sums over 4^hidden transitions; "
+                f"allowed: up to {one.largest_coupled}" + (f", or estimator {others}" if others else ""),
+                hidden,
+            )
 
 
 def _truth(values: Values) -> Iterator[Conflict]:
@@ -676,14 +740,31 @@ def _inferred(values: Values) -> Iterator[Conflict]:
         )
 
 
+#: What decides whether the estimator samples.
+_SAMPLED: Final = ("learner.estimator", "model.hidden", "learner.hidden_couplings")
+
 RULES: Final = (
-    Rule(("learner.estimator", "model.hidden", "learner.step", "learner.l1", "learner.decimate"), _sparse),
+    Rule((*_SAMPLED, "learner.step", "learner.l1", "learner.decimate"), _sparse),
     Rule(
-        ("score.errors", "model.visible", "model.hidden", "learner.bias", "learner.l1", "learner.decimate"),
+        (
+            "score.errors",
+            "model.visible",
+            "model.hidden",
+            "learner.bias",
+            "learner.hidden_couplings",
+            "learner.l1",
+            "learner.decimate",
+        ),
         _errors,
     ),
-    Rule(("learner.estimator", "model.hidden", "learner.step"), _ascent),
+    Rule((*_SAMPLED, "learner.step"), _ascent),
     Rule(("learner.estimator", "model.hidden", "score.exact"), _enumerable, task=None),
+    Rule((*_SAMPLED, "score.exact"), _learned_couplings),
+    Rule(
+        ("learner.estimator", "model.hidden", "model.hidden_coupling", "score.exact"),
+        _true_couplings,
+        task="infer",
+    ),
     Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
     Rule(("data.file",), _inferred, task="infer"),
 )

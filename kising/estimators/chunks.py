@@ -94,12 +94,12 @@ def fields(couplings: Couplings, recording: Slices | Spins, part: slice) -> Chun
     """The chunk of slices `part` of a recording."""
     bias = bool(couplings.h.size)
     before, now, after = as_slices(recording).window(part, bias=bias)
-    b = before @ _known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T
-    theta = now @ _known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T
+    b = before @ known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T
+    theta = now @ known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T
     return Chunk(before, now, after, theta=theta, b=b, g=after @ couplings.K + b)
 
 
-def _known_weights(weights: Array, biases: Array, sensitivity: Array, *, bias: bool) -> Array:
+def known_weights(weights: Array, biases: Array, sensitivity: Array, *, bias: bool) -> Array:
     """The weights of all known inputs, (N, Nv+q)."""
     if not bias and not sensitivity.shape[1]:
         return weights

@@ -24,12 +24,15 @@ class EStep:
     """how much is sampled at given couplings, and from which seed"""
 
     @classmethod
-    def of(cls, options: Learner, hidden: int, sampling: Sampling | None = None) -> EStep:
-        """The E-step of a network with this many hidden spins, for options that were checked.
+    def of(
+        cls, options: Learner, hidden: int, sampling: Sampling | None = None, *, coupled: bool = False
+    ) -> EStep:
+        """The E-step of a network with this many hidden spins, coupled to each other or not, for options that were
+        checked.
 
         Without hidden spins there is nothing to average over, and every estimator is exact.
         """
-        estimator = resolve(options.estimator if hidden else "auto", hidden)
+        estimator = resolve(options.estimator if hidden else "auto", hidden, coupled=coupled)
         return cls(estimator=estimator, options=options, sampling=sampling or Sampling())
 
     def sampled(self, sampling: Sampling) -> EStep:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 AUTO = "auto"
 #: Largest Nh for which learning with exact averages is no slower than with samples: what `auto` goes by.
 AUTO_LARGEST_EXACT = 8
+#: The same for networks whose hidden spins are coupled to each other: exact averages then cost 4^Nh per step.
+AUTO_LARGEST_COUPLED = 6
 
 Operations = Callable[[int, int, "Learner"], float]
 
@@ -38,10 +41,17 @@ class Estimator:
     """one line for the documentation"""
     operations: Operations = lambda nv, nh, _: 20.0 * nv * (20 + nh)
     """elementary operations per slice of one E-step, from (Nv, Nh, learner); weights fitted to measured kernels"""
+    path_operations: Operations | None = None
+    """the same for networks with M"""
     likelihood: str = "free energy of an expansion"
     """what its log-likelihood is"""
     largest_hidden: int | None = None
     """the largest Nh it takes; None: any"""
+    paths: str | None = None
+    """module, inside kising.estimators, with `gradient`, `moments`, `log_likelihood` and `sample` for networks with
+    couplings M among hidden spins, whose slices are coupled in time (`steps.py`); None: it does not know M"""
+    largest_coupled: int | None = None
+    """the largest Nh of such networks that it takes; None: any"""
     unbiased: bool = False
     """whether its averages converge to the exact ones, so that its gradient is that of the likelihood"""
     samples: bool = False
@@ -52,6 +62,21 @@ class Estimator:
     """options that have an effect with this estimator, and not with all"""
     iterations: int | None = None
     """EM iterations that learning usually takes, where that depends on the estimator alone"""
+
+    @property
+    def knows_M(self) -> bool:
+        """Whether it treats networks with couplings M among hidden spins."""
+        return self.paths is not None
+
+    @property
+    def path_code(self) -> ModuleType:
+        """The module that treats such networks."""
+        return import_module(f"kising.estimators.{self.paths}")
+
+    def operations_of(self, nv: int, nh: int, learner: Learner, *, coupled: bool) -> float:
+        """Elementary operations per slice of one E-step; `coupled` says whether the network has M."""
+        operations = self.path_operations if coupled and self.path_operations else self.operations
+        return operations(nv, nh, learner)
 
     @property
     def estimate(self) -> Callable[..., Any]:
@@ -77,6 +102,10 @@ ESTIMATORS = (
         likelihood="exact",
         # 2^20 states take about 0.1 s per slice with a hundred visible spins: nobody would wait for more.
         largest_hidden=20,
+        paths="exact.paths",
+        path_operations=lambda nv, nh, _: 2.0**nh * (4 * nv + 4 * nh) + 4.0**nh * 6 + 40 * nv,
+        # 4^8 transitions take about 0.2 ms per step.
+        largest_coupled=8,
         unbiased=True,
     ),
     Estimator(
@@ -121,11 +150,16 @@ def entry(name: str) -> Estimator:
     return next(found for found in ESTIMATORS if found.name == name)
 
 
-def resolve(name: str, hidden: int) -> Estimator:
-    """The estimator that runs on a network with this many hidden spins."""
+def auto_limit(*, coupled: bool) -> int:
+    """The largest Nh for which `auto` is exact; `coupled` says whether hidden spins are coupled to each other."""
+    return AUTO_LARGEST_COUPLED if coupled else AUTO_LARGEST_EXACT
+
+
+def resolve(name: str, hidden: int, *, coupled: bool = False) -> Estimator:
+    """The estimator that runs on a network with this many hidden spins; `coupled` says whether it has M."""
     if name != AUTO:
         return entry(name)
-    return entry("exact" if hidden <= AUTO_LARGEST_EXACT else "gibbs")
+    return entry("exact" if hidden <= auto_limit(coupled=coupled) else "gibbs")
 
 
 def candidates(name: str) -> tuple[Estimator, ...]:
@@ -133,8 +167,9 @@ def candidates(name: str) -> tuple[Estimator, ...]:
     return (resolve(name, 0), resolve(name, AUTO_LARGEST_EXACT + 1)) if name == AUTO else (entry(name),)
 
 
-def why_sampled(name: str, hidden: object) -> str | None:
+def why_sampled(name: str, hidden: object, *, coupled: bool = False) -> str | None:
     """What to add to the name of the sampler in a message about it; None where the estimator does not sample."""
-    if name == AUTO and isinstance(hidden, int) and resolve(name, hidden).samples:
-        return f", which auto is for more than {AUTO_LARGEST_EXACT} hidden spins"
+    if name == AUTO and isinstance(hidden, int) and resolve(name, hidden, coupled=coupled).samples:
+        kind = "hidden spins that are coupled" if coupled else "hidden spins"
+        return f", which auto is for more than {auto_limit(coupled=coupled)} {kind}"
     return "" if name != AUTO and entry(name).samples else None

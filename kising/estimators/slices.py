@@ -84,14 +84,15 @@ class Slices:
     def window(self, part: slice, *, bias: bool) -> Window:
         """The slices of a range."""
         if self.centres is None:
-            steps = self._known(slice(part.start, part.stop + 2), bias=bias)
+            steps = self.known(slice(part.start, part.stop + 2), bias=bias)
             only_spins = steps.shape[1] == self.n_visible
             after = steps[2:] if only_spins else _floats(self.spins[part.start + 2 : part.stop + 2])
             return Window(steps[:-2], steps[1:-1], after)
         t = self.centres[part]
-        return Window(self._known(t - 1, bias=bias), self._known(t, bias=bias), _floats(self.spins[t + 1]))
+        return Window(self.known(t - 1, bias=bias), self.known(t, bias=bias), _floats(self.spins[t + 1]))
 
-    def _known(self, steps: slice | npt.NDArray[np.int64], *, bias: bool) -> Array:
+    def known(self, steps: slice | npt.NDArray[np.int64], *, bias: bool) -> Array:
+        """(s, 1, u) at some time steps, (B, Nv+q)"""
         spins = self.spins[steps]
         if not bias and not self.n_inputs:
             return _floats(spins)

@@ -108,7 +108,9 @@ def _check(request: Request, segments: Segments) -> None:
                 f"--hidden {hidden}: more hidden spins than the recording has slices ({segments.n_slices}); assume "
                 "fewer hidden spins"
             )
-        size = n_couplings(segments.n_visible, hidden, bias=True, inputs=segments.n_covariates)
+        size = n_couplings(
+            segments.n_visible, hidden, bias=True, inputs=segments.n_covariates, hidden_couplings=True
+        )
         if size > LARGEST_NETWORK:
             raise InputError(
                 f"--hidden {hidden}: the network would have {size} couplings; assume fewer hidden spins"
@@ -131,7 +133,13 @@ def wants_errors(request: Request, segments: Segments, learner: Learner, hidden:
     """Whether standard errors are computed."""
     if request.errors is not None:
         return request.errors
-    size = n_couplings(segments.n_visible, hidden, bias=learner.bias, inputs=segments.n_covariates)
+    size = n_couplings(
+        segments.n_visible,
+        hidden,
+        bias=learner.bias,
+        inputs=segments.n_covariates,
+        hidden_couplings=learner.hidden_couplings,
+    )
     return size <= LARGEST_ERROR_MATRIX and learner.l1 == 0 and learner.decimate == "none"
 
 

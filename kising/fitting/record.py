@@ -94,6 +94,6 @@ def record(found: Fit, segments: Segments, choice: Choice | None, file: Path, co
         converged=found.converged,
         errors=found.standard_error is not None,
         log_likelihood=score if np.isfinite(score) else None,
-        likelihood=likelihood_kind(found.estimator, found.hidden),
+        likelihood=likelihood_kind(found.estimator, found.hidden, coupled=bool(found.couplings.M.any())),
         choice=None if choice is None else choice.as_json(),
     )

@@ -140,7 +140,7 @@ class Fit(Learned):
         sizes = {"model.visible": slices.n_visible, "model.hidden": self.hidden, "score.errors": True}
         FIT.learner(self.options, sizes, function="with_errors")
         # Of a network without hidden spins, `converged` has h but not b.
-        pairs = (("h", "b"), ("F", "G"))
+        pairs = (("h", "b"), ("F", "G"), ("M",))
         learned = self.couplings.only([name for pair in pairs if pair[0] in self.converged for name in pair])
         # In the units in which learning goes, as the ridge of the information is the same for all inputs.
         units = _units(segments)

@@ -90,9 +90,17 @@ class Session:
         threads: int = 1,
     ) -> Session:
         """A session for a recording that was checked before; an InputError where the learner cannot treat it."""
-        estep = EStep.of(learner, hidden)
+        estep = EStep.of(learner, hidden, coupled=learner.hidden_couplings)
         aligned = start is None and learner.start == "random"
-        problem = prepare(recording, hidden, scales, truth, aligned=aligned, bias=learner.bias)
+        problem = prepare(
+            recording,
+            hidden,
+            scales,
+            truth,
+            aligned=aligned,
+            bias=learner.bias,
+            hidden_couplings=learner.hidden_couplings,
+        )
         patience = PATIENCE[learner.start] if start is None else 0
         step = choose(problem, learner, estep, patience=patience)
         return cls(step=step, seed=seed, given_start=start, threads=threads)
@@ -116,7 +124,7 @@ class Session:
     def start(self) -> Couplings:
         """The couplings that learning starts from."""
         if self.given_start is not None:
-            return self.given_start.only(self.problem.learned_fields)
+            return self.given_start.only(self.problem.learned_blocks)
         return self.draw_start(self.seed) if self.learner.starts == 1 else likeliest_start(self)
 
     def draw_start(self, seed: Seed) -> Couplings:
@@ -131,6 +139,7 @@ class Session:
             self.problem.scales,
             self.problem.truth,
             bias=self.problem.bias,
+            hidden_couplings=self.problem.hidden_couplings,
         )
         fewer = min(iterations, self.learner.max_iterations)
         learner = self.learner.model_copy(update={"max_iterations": fewer})
@@ -152,11 +161,13 @@ class Session:
         return state if self.fits(state) else None
 
     def fits(self, state: EMState) -> bool:
-        """Whether a state is that of a network of this size, with these fields."""
+        """Whether a state is that of a network of this size, with these optional blocks."""
         problem = self.problem
         wanted = shapes(problem.n_visible, problem.hidden, problem.slices.n_inputs)
         if not problem.bias:
             wanted |= {"h": (0,), "b": (0,)}
+        if not problem.hidden_couplings:
+            wanted |= {"M": (problem.hidden, 0)}
         return all(x.shape == wanted[name] for name, x in state.couplings._asdict().items())
 
     def states(self, state: EMState) -> Iterator[EMState]:

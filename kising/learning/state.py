@@ -60,6 +60,8 @@ class Problem:
     """whether hidden units are matched to the truth before RMSE is taken"""
     bias: bool
     """whether biases are learned"""
+    hidden_couplings: bool = False
+    """whether couplings M among hidden spins are learned"""
 
     @property
     def n_visible(self) -> int:
@@ -72,9 +74,10 @@ class Problem:
         return len(self.slices)
 
     @property
-    def learned_fields(self) -> list[str]:
-        """The blocks besides the bonds that are learned."""
-        return [*(("h", "b") if self.bias else ()), *(("F", "G") if self.slices.n_inputs else ())]
+    def learned_blocks(self) -> list[str]:
+        """The optional blocks that are learned."""
+        asked = {("h", "b"): self.bias, ("F", "G"): self.slices.n_inputs > 0, ("M",): self.hidden_couplings}
+        return [name for names, wanted in asked.items() if wanted for name in names]
 
     def rmse(self, couplings: Couplings) -> dict[str, float] | None:
         """RMSE of every block against the truth; None without a truth."""
@@ -93,6 +96,7 @@ def prepare(
     *,
     aligned: bool = False,
     bias: bool = False,
+    hidden_couplings: bool = False,
 ) -> Problem:
     """Prepare a recording for learning."""
     slices = as_slices(recording)
@@ -101,9 +105,10 @@ def prepare(
         hidden=hidden,
         products=spin_products(slices, bias=bias),
         scales=scales,
-        truth=None if truth is None else truth.filled,
+        truth=None if truth is None else truth.filled.with_M if hidden_couplings else truth.filled,
         aligned=aligned,
         bias=bias,
+        hidden_couplings=hidden_couplings,
     )
 
 
@@ -139,7 +144,7 @@ class Sampler(NamedTuple):
     key: np.uint64
     """of every random number"""
     chains: Chains
-    """the hidden state of every slice, (T-2, Nh)"""
+    """the hidden state of every slice, (T-2, Nh); with M, of every step (`estimators/steps.py`)"""
     averages: bool
     """whether steps shrink, and the mean of the batches is the result"""
     iterations: int
@@ -165,7 +170,7 @@ class Anchor(NamedTuple):
 
     couplings: Couplings
     chains: Chains
-    """hidden states of the first slices"""
+    """hidden states of the first slices, with M of the first steps"""
     rows: bool
     """whether every row has a matrix of its own"""
     mixture: Mixture

@@ -138,7 +138,9 @@ def _training(learned: Learned, session: Session, training: Slices, seed: Seed) 
     """How the network does on what it was learned from."""
     if not _is_finite(learned.couplings):
         return {}
-    found = checked_gradient(learned.couplings, training, session.scoring_estep, threads=session.threads)
+    found = checked_gradient(
+        learned.couplings.without_zero_M, training, session.scoring_estep, threads=session.threads
+    )
     return {
         "bp_converged": float(found.converged),
         "corrected": float(found.corrected),

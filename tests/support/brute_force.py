@@ -24,7 +24,7 @@ def enumerate_slices(
     couplings: Couplings, visible: np.ndarray, covariates: np.ndarray | None = None
 ) -> Averages:
     """Averages of every slice by direct summation over all hidden states."""
-    J, K, L, h, b0, F, G = couplings
+    J, K, L, h, b0, F, G, _ = couplings
     u = np.zeros((len(visible), 0)) if covariates is None else covariates
     states = np.array(list(itertools.product([-1.0, 1.0], repeat=K.shape[1])))
     rows = []

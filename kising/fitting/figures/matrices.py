@@ -23,6 +23,7 @@ MEANING: Final = {
     "b": "biases of hidden spins",
     "F": "inputs to visible spins",
     "G": "inputs to hidden spins",
+    "M": "hidden to hidden",
 }
 #: Half the width of a 95% interval, in standard errors.
 INTERVAL: Final = 1.96

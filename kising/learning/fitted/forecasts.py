@@ -8,6 +8,9 @@ in which they are independent:
 The sum runs over all 2^Nh states where these are few. Beyond, it is a mean over draws of σ. They come in antithetic
 pairs, from uniform numbers u and 1-u: x_i is monotone in each u, so that the two never err alike, and the standard
 error of a forecast is at most 1/(2 √DRAWS) = 0.008.
+
+With couplings M among hidden spins the past says more about σ(t): P(σ(t) | s(≤t)) from the forward recursion stands in
+the place of the prior.
 """
 
 from itertools import pairwise
@@ -19,8 +22,10 @@ from scipy.special import expit
 
 from kising.arrays import holds_arrays
 from kising.estimators.chunks import fields
+from kising.estimators.exact.paths import predicted
 from kising.estimators.parallel import in_order
 from kising.estimators.slices import Slices, as_slices
+from kising.estimators.steps import Steps
 from kising.kernels.counter import key_of, philox, uniform
 from kising.kernels.jit import kernel
 from kising.model import Array, Couplings, Spins
@@ -55,7 +60,10 @@ def forecasts(couplings: Couplings, recording: Slices | Spins, *, seed: Seed, th
     """Forecasts of all steps of a checked recording but the first two; `seed` is that of the draws, if any."""
     key = key_of(seed)
     slices = as_slices(recording)
+    couplings = couplings.without_zero_M
     hidden = couplings.K.shape[1]
+    coupled = couplings.couples_slices
+    filtered = predicted(couplings, slices, threads=threads)[~Steps.of(slices).begins] if coupled else None
     drawn = hidden > LARGEST_ENUMERATION
     bounds = [min(k, hidden) for k in range(0, hidden + GROUPED, GROUPED)] if drawn else [0, hidden]
     groups = [slice(a, b) for a, b in pairwise(bounds)]
@@ -76,7 +84,8 @@ def forecasts(couplings: Couplings, recording: Slices | Spins, *, seed: Seed, th
                 weights = np.full((1, DRAWS), 1.0 / DRAWS)
             else:
                 states = np.arange(2**hidden, dtype=np.uint16).reshape(1, -1, 1)
-                weights = _weights(prior[piece])
+                steps = slice(part.start + piece.start, part.start + piece.stop)
+                weights = _weights(prior[piece]) if filtered is None else filtered[steps]
             _average(x[piece], tables, states, weights, found.up[piece], found.down[piece])
         return found
 

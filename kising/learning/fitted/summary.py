@@ -27,7 +27,7 @@ def summary(fit: Fit) -> str:
 
 def _about(fit: Fit) -> Iterator[str]:
     nv, nh = fit.couplings.K.shape
-    kind = likelihood_kind(fit.estimator, nh)
+    kind = likelihood_kind(fit.estimator, nh, coupled=bool(fit.couplings.M.any()))
     yield f"kising fit of {nv} visible and {nh} hidden spins to {fit.steps} time steps"
     yield f"estimator {fit.estimator}, seed {fit.seed}: {fit.outcome} after {fit.iterations} iterations"
     yield f"log-likelihood {fit.training_log_likelihood:.5f} nats per slice of the training data ({kind})"

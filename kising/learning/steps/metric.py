@@ -31,6 +31,7 @@ from kising.estimators.gradient import Gradient
 from kising.estimators.moments import marginals
 from kising.estimators.parallel import one_blas_thread
 from kising.estimators.slices import Slices
+from kising.estimators.steps import Steps
 from kising.learning.layout import Rows, from_rows, rows_of, slopes
 from kising.learning.state import Anchor, EMState, History, Mixture, Problem
 from kising.learning.steps.scaled import RIDGE, ScaledStep
@@ -53,7 +54,7 @@ class Metric(NamedTuple):
     """Inverses of the information per slice."""
 
     matrices: Rows
-    """one matrix per row, (Nv, Nv+Nh, Nv+Nh) and (Nh, Nv, Nv), or one for all rows"""
+    """one matrix per row, (Nv, Nv+Nh, Nv+Nh) and (Nh, Nv, Nv), with M (Nh, Nv+Nh, Nv+Nh), or one for all rows"""
     weights: Rows
     """what a row's step is divided by besides, (Nv,) and (Nh,)"""
 
@@ -92,9 +93,15 @@ class MetricStep(ScaledStep):
         """The E-step; at some iterations, the metric is taken anew."""
         state, gradient = super().observe(state, threads=threads)
         if is_due(state.iteration, noisy=False):
-            mu = marginals(state.couplings, self.problem.slices.first(SLICES), self.estep)
-            state = replace(state, anchor=of_marginals(state.couplings, mu, state.iteration))
+            state = replace(state, anchor=self._anchor(state))
         return state, gradient
+
+    def _anchor(self, state: EMState) -> Anchor:
+        couplings, beginning = state.couplings, self.problem.slices.first(SLICES)
+        if couplings.couples_slices:
+            path = self.estep.estimator.path_code.sample(couplings, beginning, 1, seed=state.iteration)[0]
+            return Anchor(couplings, path, True, SMOOTH)
+        return of_marginals(couplings, marginals(couplings, beginning, self.estep), state.iteration)
 
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
         """The gradient over the information of every row, once that is known."""
@@ -136,14 +143,31 @@ def fits(visible: int, hidden: int) -> bool:
 def metric_of(anchor: Anchor, recording: Slices | Spins) -> Metric:
     """The metric: a function of the anchor and the recording alone."""
     sigma = anchor.chains.astype(np.float64)
+    inputs_of = _path_inputs if anchor.couplings.couples_slices else _slice_inputs
     with one_blas_thread():
-        chunk = fields(anchor.couplings, recording, slice(0, len(sigma)))
-        m = np.tanh(chunk.theta + sigma @ anchor.couplings.K.T)
-        inputs = Rows(np.hstack([chunk.known_now, sigma]), chunk.known_before)
-        freedom = Rows(1.0 - m**2, 1.0 - np.tanh(chunk.b) ** 2)
+        inputs, freedom = inputs_of(anchor.couplings, recording, sigma)
         found = [_inverses(x, weights, anchor) for x, weights in zip(inputs, freedom, strict=True)]
     matrices, weights = zip(*found, strict=True)
     return Metric(Rows(*matrices), Rows(*weights))
+
+
+def _slice_inputs(couplings: Couplings, recording: Slices | Spins, sigma: Array) -> tuple[Rows, Rows]:
+    """The inputs x of the spins of the first slices, and 1 - tanh² of the fields on them, given the hidden spins."""
+    chunk = fields(couplings, recording, slice(0, len(sigma)))
+    m = np.tanh(chunk.theta + sigma @ couplings.K.T)
+    inputs = Rows(np.hstack([chunk.known_now, sigma]), chunk.known_before)
+    return inputs, Rows(1.0 - m**2, 1.0 - np.tanh(chunk.b) ** 2)
+
+
+def _path_inputs(couplings: Couplings, recording: Slices | Spins, sigma: Array) -> tuple[Rows, Rows]:
+    """The same for the first steps of a network with M."""
+    steps = Steps.of(recording)
+    part = slice(0, len(sigma))
+    found, inner = steps.fields(couplings, part), ~steps.ends[part]
+    x = np.hstack([found.known, sigma])
+    m = np.tanh(found.theta + sigma @ couplings.K.T)
+    expected = np.tanh(found.drive + sigma @ couplings.M.T)
+    return Rows(x, x[inner]), Rows(1.0 - m**2, 1.0 - expected[inner] ** 2)
 
 
 def _inverses(x: Array, freedom: Array, anchor: Anchor) -> tuple[Array, Array]:

@@ -11,7 +11,6 @@ import pandas as pd
 from kising.blocks import BONDS
 from kising.report.figures.drawing import FigureSpec, Panel
 from kising.report.figures.style import (
-    ALL_BLOCKS,
     COLOURS,
     GUIDE_COLOUR,
     LINE_STYLES,
@@ -32,7 +31,7 @@ from kising.report.figures.views import (
     views,
     with_network,
 )
-from kising.report.summary import fraction, scaling
+from kising.report.summary import bonds_of, fraction, listed, scaling
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,11 +75,12 @@ def curves(runs: pd.DataFrame) -> Iterator[FigureSpec]:
 
 def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
     undiverged = runs[runs["outcome"] != "diverged"]
+    blocks = listed(bonds_of(runs))
     guide = " The dashed grey line falls as 1/√T; slopes are of log RMSE on log T, with 95% intervals."
     yield FigureSpec(
         f"error-against-{axis_slug(x)}",
         f"Error of the learned couplings against the {axis_label(x)}",
-        f"RMSE of {ALL_BLOCKS} in units of the standard deviation of a non-zero bond: means over realizations, bars "
+        f"RMSE of {blocks} in units of the standard deviation of a non-zero bond: means over realizations, bars "
         f"are one standard deviation. {len(runs) - len(undiverged)} of {len(runs)} runs diverged and are left out. The "
         "dotted line is the estimate that is zero everywhere." + (guide if x == "data.length" else ""),
         [Panel(v.title, _errors(v, x, _BLOCK_ERRORS, "RMSE (bond scales)")) for v in views(undiverged, x)],
@@ -89,7 +89,7 @@ def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
     yield FigureSpec(
         f"convergence-against-{axis_slug(x)}",
         f"Runs that converged against the {axis_label(x)}",
-        f"Fraction of runs whose {ALL_BLOCKS} had settled when learning ended, each block by itself; bars are 95% "
+        f"Fraction of runs whose {blocks} had settled when learning ended, each block by itself; bars are 95% "
         "Wilson intervals. Diverged runs count as not converged.",
         [
             Panel(v.title, _fractions(v, x, _BLOCK_FLAGS, "fraction of runs converged"))
@@ -105,18 +105,19 @@ def _of_many_learners(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
         return
     # A learner looks the same in all panels.
     order = list(dict.fromkeys(series.label for view in crowded for series in view.series))
-    curve = {block: _Curve(f"rmse_{block}", "", COLOURS[block], MARKERS[block]) for block in BONDS}
+    blocks = bonds_of(runs)
+    curve = {block: _Curve(f"rmse_{block}", "", COLOURS[block], MARKERS[block]) for block in blocks}
     yield FigureSpec(
         f"learners-against-{axis_slug(x)}",
         f"Learners on the same data, against the {axis_label(x)}",
-        f"The same errors, with one panel for each of {ALL_BLOCKS} and one line for each learner.",
+        f"The same errors, with one panel for each of {listed(blocks)} and one line for each learner.",
         [
             Panel(
                 joined(view.title, block),
                 _errors(view, x, [curve[block]], f"RMSE of {block} (bond scales)", order),
             )
             for view in crowded
-            for block in BONDS
+            for block in blocks
             if runs[f"rmse_{block}"].notna().any()
         ],
     )

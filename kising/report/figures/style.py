@@ -19,9 +19,6 @@ GUIDE_COLOUR: Final = "#666666"
 #: Two learners in one panel: the first with filled marks on solid lines, the second open and dashed.
 LINE_STYLES: Final = ("-", "--")
 
-#: The blocks as captions list them.
-ALL_BLOCKS: Final = f"{', '.join(BONDS[:-1])} and {BONDS[-1]}"
-
 PANEL_INCHES: Final = (4.4, 4.0)
 
 _LABELS: Final = {

@@ -116,6 +116,8 @@ def kind_of(point: Point) -> Kind:
     learner, estimator = point.learner, _estimator(point)
     values = point.values()
     words = [point.task, estimator.name, *(str(values[key]) for key in estimator.reads)]
+    if _coupled(point):
+        words.append("coupled")
     if point.task == "learn":
         words += [learner.start, learner.step]
     elif point.score.exact:
@@ -129,7 +131,22 @@ def kind_of(point: Point) -> Kind:
 
 def _estimator(point: Point) -> Estimator:
     """The one that will run."""
-    return resolve(point.learner.estimator, point.model.hidden)
+    return resolve(point.learner.estimator, point.model.hidden, coupled=_coupled(point))
+
+
+def _coupled(point: Point) -> bool:
+    """Whether averages are those of a network with couplings among hidden spins."""
+    return point.learner.hidden_couplings if point.task == "learn" else point.model.hidden_coupling > 0
+
+
+def _n_couplings(point: Point) -> int:
+    learner = point.learner
+    return n_couplings(
+        point.model.visible,
+        point.model.hidden,
+        bias=learner.bias,
+        hidden_couplings=learner.hidden_couplings,
+    )
 
 
 def operations(point: Point, iterations: float) -> float:
@@ -137,8 +154,10 @@ def operations(point: Point, iterations: float) -> float:
     nv, nh = point.model.visible, point.model.hidden
     learner, estimator = point.learner, _estimator(point)
     simulation = 0.2 * (nv + nh) ** 2 + 5 * (nv + nh) if point.data.file is None else 0.0
-    estep = estimator.operations(nv, nh, learner) + 0.3 * nv * (nv + nh)
-    judge = entry("exact").operations(nv, nh, learner) if point.score.exact else 0.0
+    coupled = _coupled(point)
+    estep = estimator.operations_of(nv, nh, learner, coupled=coupled) + 0.3 * nv * (nv + nh)
+    exact = entry("exact").operations_of(nv, nh, learner, coupled=coupled)
+    judge = exact if point.score.exact else 0.0
     # When learning, one E-step more than iterations: the hidden states are scored at the end.
     once = estep
     if estimator.samples:
@@ -154,7 +173,7 @@ def operations(point: Point, iterations: float) -> float:
         pilots = learner.starts * min(PILOT_SLICES, point.data.length) * (made * estep + once)
     errors = 0.0
     if point.score.errors:
-        couplings = n_couplings(nv, nh, bias=point.learner.bias)
+        couplings = _n_couplings(point)
         slices += 90 * entry("gibbs").operations(nv, nh, learner) + 0.02 * couplings**2
         errors = 0.04 * couplings**3
     return RUN_OVERHEAD + errors + pilots + point.data.length * (simulation + slices)
@@ -167,10 +186,10 @@ def memory(point: Point, threads: int) -> int:
     columns = 8 * nv + 6 * nh
     if point.task == "infer" and point.score.exact:
         columns += 2 * nv * nh
-    history = 12 * 8 * n_couplings(nv, nh, bias=point.learner.bias)
+    history = 12 * 8 * _n_couplings(point)
     numbers = nv * (nv + nh) ** 2 + nh * nv**2
     metric = 8 * numbers if point.task == "learn" and numbers <= LARGEST_METRIC else 0
-    matrices = 8 * 5 * n_couplings(nv, nh, bias=point.learner.bias) ** 2 if point.score.errors else 0
+    matrices = 8 * 5 * _n_couplings(point) ** 2 if point.score.errors else 0
     return WORKER_BYTES + spins + threads * columns * CHUNK_BYTES + history + metric + matrices
 
 

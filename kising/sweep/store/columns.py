@@ -18,7 +18,7 @@ from kising.learning.trace_columns import TRACE
 from kising.options import LEAVES, Header, Leaf, leaves_of
 from kising.sweep.store.column_types import Column, Kind, Summary, runs_of
 
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 
 Row = Mapping[str, object]
 
@@ -51,7 +51,7 @@ _REALIZATION: Final = Column(
 )
 _BASELINES: Final = {
     "visible_only": "a network without hidden spins (J, h, F)",
-    "memoryless": "a network without memory (K, h, b, F, G; J = L = 0)",
+    "memoryless": "a network without memory (K, h, b, F, G; J = L = M = 0)",
 }
 
 RESULTS: Final = (
