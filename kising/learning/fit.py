@@ -18,7 +18,7 @@ from kising.estimators.slices import Slices, slices_of
 from kising.learning.errors import standard_errors
 from kising.learning.fitted.edges import edge_table
 from kising.learning.fitted.forecasts import Forecasts, forecast_log_likelihood, forecasts
-from kising.learning.fitted.heldout import hidden_states, log_likelihood
+from kising.learning.fitted.heldout import hidden_states, log_likelihood, visible_states
 from kising.learning.fitted.saving import save
 from kising.learning.fitted.summary import summary
 from kising.learning.scores import nominal_scales, scales_of
@@ -118,6 +118,16 @@ class Fit(Learned):
         found = hidden_states(self.couplings, slices, self.learner, self.estimator, seed=self.seed)
         return _by_segment(found, segments)
 
+    def visible_states(
+        self, visible: Any, covariates: Any = None, *, threads: int = 1
+    ) -> Array | list[Array]:
+        """⟨s_i(t)⟩ given all that is known, (T, Nv): ±1 where an entry is known, and between -1 and +1 where it is
+        missing. Of a recording with several segments, one such array per segment.
+        """
+        slices, segments = self._slices(visible, covariates)
+        rows = visible_states(self.couplings, slices, seed=self.seed, threads=threads)
+        return rows if len(segments.spins) == 1 else np.split(rows, np.cumsum(segments.lengths)[:-1])
+
     def simulate(self, length: int, covariates: Any = None, *, seed: Seed) -> Recording:
         """A recording of the network that was learned, from a random state."""
         return simulate(self.couplings, length, covariates=covariates, seed=seed)
@@ -179,6 +189,7 @@ def fit(
     *,
     seed: Seed,
     covariates: Any = None,
+    missing: str = "sample",
     truth: Couplings | None = None,
     scales: BondScales | None = None,
     errors: bool = False,
@@ -190,7 +201,8 @@ def fit(
     """Learn the couplings of a network with `hidden` unseen spins from a recording of the others.
 
     `visible` is a (T, Nv) array of ±1, 0/1 or booleans, a list of trials, a (trials, T, Nv) array, a DataFrame or a
-    pynapple TsdFrame; `covariates` are known inputs with as many rows. What looks wrong in them is reported as a
+    pynapple TsdFrame; `covariates` are known inputs with as many rows. Entries that are NaN or masked are missing, and
+    averaged over like hidden spins; with `missing='drop'`, steps with gaps are left out instead. What looks wrong in them is reported as a
     RecordingWarning, and spins that never change are left out (`Fit.names` lists those that were fitted).
 
     `start` may also be couplings to start from; start 'signs' and decimate 'known' need `truth`. `scales` are the bond
@@ -206,7 +218,7 @@ def fit(
     check_values("model", hidden=hidden)
     given, options = _start_apart(options)
     FIT.learner(options, {"model.hidden": hidden, "score.errors": errors}, function="fit")
-    recording = fittable(as_segments(visible, covariates))
+    recording = fittable(as_segments(visible, covariates, missing=missing))
     for note in recording.notes:
         warnings.warn(note, RecordingWarning, stacklevel=2)
     shape = (recording.n_visible, hidden)

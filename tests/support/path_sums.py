@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kising.estimators.paths.network import Network
-from kising.estimators.paths.sampler import Steps
+from kising.estimators.paths.timeline import Timeline
 
 
 class Sums(NamedTuple):
@@ -33,15 +33,15 @@ def some_network(seed: int, visible: int, hidden: int, *, inputs: int = 0, scale
 
 def some_steps(
     seed: int, visible: int, lengths: list[int], *, inputs: int = 0, missing: float = 0.0
-) -> Steps:
+) -> Timeline:
     rng = np.random.default_rng((seed, 1))
     T = sum(lengths)
     spins = rng.choice(np.array([-1, 1], np.int8), (T, visible))
     gaps = rng.random((T, visible)) < missing if missing else np.zeros((0, visible), bool)
-    return Steps(spins, rng.standard_normal((T, inputs)), np.cumsum([0, *lengths]), gaps)
+    return Timeline(spins, rng.standard_normal((T, inputs)), np.cumsum([0, *lengths]), gaps)
 
 
-def unknown_sites(network: Network, steps: Steps) -> list[tuple[int, int]]:
+def unknown_sites(network: Network, steps: Timeline) -> list[tuple[int, int]]:
     last = {int(b) - 1 for b in steps.bounds[1:]}
     T, nv = steps.spins.shape
     return [
@@ -52,7 +52,7 @@ def unknown_sites(network: Network, steps: Steps) -> list[tuple[int, int]]:
     ]
 
 
-def sum_paths(network: Network, steps: Steps) -> Sums:
+def sum_paths(network: Network, steps: Timeline) -> Sums:
     sites = unknown_sites(network, steps)
     T, nv = steps.spins.shape
     z = np.ones((T, nv + network.hidden))
@@ -71,7 +71,7 @@ def sum_paths(network: Network, steps: Steps) -> Sums:
     return Sums(sites, states, weights / total, float(top + np.log(total)), np.array(scores))
 
 
-def _complete(network: Network, steps: Steps, z: np.ndarray) -> tuple[float, np.ndarray]:
+def _complete(network: Network, steps: Timeline, z: np.ndarray) -> tuple[float, np.ndarray]:
     nv = network.visible
     log, score = 0.0, np.zeros(network.weights.shape)
     for start, stop in itertools.pairwise(steps.bounds.tolist()):

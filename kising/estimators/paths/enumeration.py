@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.estimators.paths.network import Network
-from kising.estimators.paths.sampler import Steps
 from kising.estimators.paths.statistics import Complete
+from kising.estimators.paths.timeline import Timeline
 from kising.kernels.jit import kernel
 from kising.model import Array, Spins
 
@@ -40,38 +40,48 @@ class Enumerated(NamedTuple):
     """⟨z_k(t)⟩ given all that is known, (T, N); NaN for the hidden spins of the last step of a segment"""
     forecast: Array
     """P(z_k(t) = +1) given all that is known before t, (T, N); NaN at the first step of a segment"""
+    expected: Array
+    """⟨tanh H_k(t+1)⟩ given all that is known, (T, N); NaN at the last step of a segment"""
+    pair: Array
+    """⟨tanh(H_i(t+1)) σ_b(t)⟩ of visible spins i, (T, Nv, Nh), or (0, Nv, Nh) where it is not kept; NaN as above"""
+    in_time: Array
+    """⟨σ_a(t+1) σ_b(t)⟩, (T, Nh, Nh), or (0, Nh, Nh); 0 where σ(t+1) acts on nothing"""
     sums: Complete
     """averages of the sums over steps, given all that is known"""
 
 
-def unknown_counts(steps: Steps, hidden: int) -> Counts:
+def unknown_counts(timeline: Timeline, hidden: int) -> Counts:
     """n(t), the number of unknown spins of every step that act on something or are missing, (T,)."""
-    counts = np.full(len(steps.spins), hidden, np.int64)
-    counts[steps.bounds[1:] - 1] = 0
-    if len(steps.missing):
-        counts += steps.missing.sum(axis=1)
+    counts = np.full(len(timeline.spins), hidden, np.int64)
+    counts[timeline.bounds[1:] - 1] = 0
+    if len(timeline.missing):
+        counts += timeline.missing.sum(axis=1)
     return counts
 
 
-def is_feasible(steps: Steps, hidden: int) -> bool:
+def is_feasible(timeline: Timeline, hidden: int) -> bool:
     """Whether few enough spins are unknown."""
-    counts = unknown_counts(steps, hidden)
+    counts = unknown_counts(timeline, hidden)
     if counts.max() > MOST_UNKNOWN:
         return False
     later = np.append(counts[1:], 0)
-    operations = 2.0**counts * (4.0 * (steps.spins.shape[1] + hidden) + 2.0**later)
+    operations = 2.0**counts * (4.0 * (timeline.spins.shape[1] + hidden) + 2.0**later)
     return bool(operations.mean() <= MOST_OPERATIONS)
 
 
-def enumerate_paths(network: Network, steps: Steps) -> Enumerated:
+def enumerate_paths(network: Network, timeline: Timeline, *, keep_pairs: bool = False) -> Enumerated:
     """Exact averages of a recording with few unknown spins at a time."""
-    T, n_units, p = len(steps.spins), len(network.bias), steps.inputs.shape[1]
-    unknown = unknown_counts(steps, network.hidden)
+    nv, nh, kept = network.visible, network.hidden, len(timeline.spins) if keep_pairs else 0
+    T, n_units, p = len(timeline.spins), len(network.bias), timeline.inputs.shape[1]
+    unknown = unknown_counts(timeline, network.hidden)
     weights = np.hstack([network.weights, network.bias[:, None], network.sensitivity])
     found = Enumerated(
         np.zeros(T),
         np.full((T, n_units), np.nan),
         np.full((T, n_units), np.nan),
+        np.full((T, n_units), np.nan),
+        np.full((kept, nv, nh), np.nan),
+        np.zeros((kept, nh, nh)),
         Complete(
             np.zeros((n_units, n_units + 1 + p)),
             np.zeros((n_units + 1 + p, network.hidden)),
@@ -80,19 +90,22 @@ def enumerate_paths(network: Network, steps: Steps) -> Enumerated:
         ),
     )
     states = np.ones((T, n_units), np.int8)
-    states[:, : network.visible] = steps.spins
-    for start, stop in pairwise(steps.bounds.tolist()):
+    states[:, : network.visible] = timeline.spins
+    for start, stop in pairwise(timeline.bounds.tolist()):
         offsets = np.concatenate([[0], np.cumsum(2 ** unknown[start:stop])])
         _sum_segment(
             weights,
             network.visible,
             states[start:stop],
-            steps.inputs[start:stop],
-            steps.missing[start:stop],
+            timeline.inputs[start:stop],
+            timeline.missing[start:stop],
             offsets,
             found.log_likelihood[start:stop],
             found.mean[start:stop],
             found.forecast[start:stop],
+            found.expected[start:stop],
+            found.pair[start:stop],
+            found.in_time[start:stop],
             *found.sums,
         )
     return found
@@ -178,6 +191,9 @@ def _sum_segment(
     log_likelihood: Array,
     mean: Array,
     forecast: Array,
+    means: Array,
+    pair: Array,
+    in_time: Array,
     score: Array,
     with_hidden: Array,
     size: Array,
@@ -242,6 +258,10 @@ def _sum_segment(
                 hidden_now[later[k]] = True
             _set_inputs(x, states, inputs, t)
             _chances_of_up(weights, x, units, n, up)
+            for k in range(n_units):
+                means[t, k] = 0.0
+            if pair.shape[0] > 0:
+                pair[t] = 0.0
             norm = 0.0
             for state in range(b - a):
                 _chances(up[state], later, n_later, chances)
@@ -276,10 +296,17 @@ def _sum_segment(
                 for k in range(felt):
                     expected = 2.0 * up[state, k] - 1.0
                     residual = posterior * (total[k] - expected)
+                    means[t, k] += posterior * expected
                     size[k] += posterior * abs(expected)
                     square[k] += posterior * expected * expected
                     for j in range(weights.shape[1]):
                         score[k, j] += residual * x[j]
+                if pair.shape[0] > 0:
+                    for b in range(n_units - nv):
+                        for i in range(nv):
+                            pair[t, i, b] += posterior * (2.0 * up[state, i] - 1.0) * x[nv + b]
+                        for k in range(nv, felt):
+                            in_time[t, k - nv, b] += posterior * total[k] * x[nv + b]
                 for j in range(weights.shape[1]):
                     for k in range(n_units - nv):
                         with_hidden[j, k] += posterior * x[j] * x[nv + k]

@@ -14,9 +14,9 @@ import numpy as np
 
 from kising.estimators.parallel import one_blas_thread
 from kising.estimators.paths.network import LARGEST_FIELD, Network
-from kising.estimators.paths.sampler import Steps
+from kising.estimators.paths.timeline import Timeline
 from kising.model import Array
-from kising.seeds import Seed, random_stream
+from kising.seeds import Seed, as_numbers, random_stream
 
 PARTICLES = 1024
 
@@ -31,18 +31,19 @@ class Followed(NamedTuple):
 
 
 def follow(
-    network: Network, steps: Steps, *, seed: Seed, particles: int = PARTICLES, threads: int = 1
+    network: Network, timeline: Timeline, *, seed: Seed, particles: int = PARTICLES, threads: int = 1
 ) -> Followed:
     """Forecasts of all steps but the first of every segment."""
-    T, nv = steps.spins.shape
+    T, nv = timeline.spins.shape
     found = Followed(np.full((T, nv), np.nan), np.zeros(T))
-    numbers = (seed,) if isinstance(seed, int) else tuple(seed)
+    numbers = as_numbers(seed)
+    first = (numbers,) if isinstance(numbers, int) else numbers
 
     def work(segment: tuple[int, tuple[int, int]]) -> None:
         k, (start, stop) = segment
-        _follow_segment(network, steps, start, stop, random_stream((*numbers, k)), particles, found)
+        _follow_segment(network, timeline, start, stop, random_stream((*first, k)), particles, found)
 
-    segments = list(enumerate(pairwise(steps.bounds.tolist())))
+    segments = list(enumerate(pairwise(timeline.bounds.tolist())))
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, segments))
     return found
@@ -50,7 +51,7 @@ def follow(
 
 def _follow_segment(
     network: Network,
-    steps: Steps,
+    timeline: Timeline,
     start: int,
     stop: int,
     rng: np.random.Generator,
@@ -58,18 +59,18 @@ def _follow_segment(
     found: Followed,
 ) -> None:
     nv, n_units = network.visible, len(network.bias)
-    outside = network.bias + steps.inputs[start:stop] @ network.sensitivity.T
+    outside = network.bias + timeline.inputs[start:stop] @ network.sensitivity.T
     weights = np.ascontiguousarray(network.weights.T)
     known = np.zeros((stop - start, n_units), np.bool_)
-    known[:, :nv] = ~steps.missing[start:stop] if len(steps.missing) else True
+    known[:, :nv] = ~timeline.missing[start:stop] if len(timeline.missing) else True
     z = np.where(rng.random((particles, n_units)) < 0.5, -1.0, 1.0)
-    z[:, :nv][:, known[0, :nv]] = steps.spins[start][known[0, :nv]]
+    z[:, :nv][:, known[0, :nv]] = timeline.spins[start][known[0, :nv]]
     for t in range(1, stop - start):
         field = np.clip(z @ weights + outside[t - 1], -LARGEST_FIELD, LARGEST_FIELD)
         up = 1.0 / (1.0 + np.exp(-2.0 * field))
         found.forecast[start + t] = up[:, :nv].mean(axis=0)
         seen = np.flatnonzero(known[t])
-        signed = field[:, seen] * steps.spins[start + t, seen]
+        signed = field[:, seen] * timeline.spins[start + t, seen]
         logs = -np.sum(np.log1p(np.exp(-2.0 * signed)), axis=1)
         top = logs.max()
         chances = np.exp(logs - top)
@@ -78,4 +79,4 @@ def _follow_segment(
         chosen = np.searchsorted(edges, (np.arange(particles) + rng.random()) * (edges[-1] / particles))
         chosen = np.minimum(chosen, particles - 1)
         z = np.where(rng.random((particles, n_units)) < up[chosen], 1.0, -1.0)
-        z[:, seen] = steps.spins[start + t, seen]
+        z[:, seen] = timeline.spins[start + t, seen]

@@ -2,42 +2,29 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 
 from kising.estimators.paths.blocks import Bounds, block_steps, blocks_of
 from kising.estimators.paths.network import Network, tilt
 from kising.estimators.paths.sweep import Mask, Tables, new_tile, sweep_blocks
+from kising.estimators.paths.timeline import Timeline
 from kising.kernels.counter import philox, uniform
 from kising.kernels.jit import kernel
-from kising.model import Array, Spins
+from kising.model import Spins
 
-# Steps that a thread is given at a time.
+# Timeline that a thread is given at a time.
 PORTION = 16384
 # Word of the counter's last place: what a number is for.
 FIRST = 5
 
 
-class Steps(NamedTuple):
-    """A recording, step by step."""
-
-    spins: Spins
-    """(T, Nv): all segments, one after the other; anything where an entry is missing"""
-    inputs: Array
-    """(T, p)"""
-    bounds: Bounds
-    """where segments begin, and T at the end"""
-    missing: Mask
-    """(T, Nv): entries that are missing; (0, Nv) where there are none"""
-
-
-def first_states(steps: Steps, hidden: int, key: np.uint64) -> Spins:
+def first_states(timeline: Timeline, hidden: int, key: np.uint64) -> Spins:
     """The states that sampling begins with, (T, N): every unknown spin ±1 with equal chances."""
-    n, nv = steps.spins.shape
+    n, nv = timeline.spins.shape
     states = np.empty((n, nv + hidden), np.int8)
-    states[:, :nv] = steps.spins
-    _toss(key, steps.missing, states)
+    states[:, :nv] = timeline.spins
+    _toss(key, timeline.missing, states)
     return states
 
 
@@ -61,7 +48,7 @@ def tables_of(network: Network, *, tilted: bool) -> Tables:
 
 
 def sweep(
-    network: Network, steps: Steps, states: Spins, *, key: np.uint64, iteration: int, threads: int = 1
+    network: Network, timeline: Timeline, states: Spins, *, key: np.uint64, iteration: int, threads: int = 1
 ) -> None:
     """Draw all unknown spins of a recording once; `states` is changed in place. Straight and tilted paths, and two
     ways to cut time into blocks, take turns with the number of the iteration.
@@ -69,11 +56,13 @@ def sweep(
     tables = tables_of(network, tilted=iteration % 2 == 1)
     length = block_steps(len(network.bias))
     n_inputs = network.sensitivity.shape[1]
-    for colour in blocks_of(steps.bounds, length, shifted=iteration // 2 % 2 == 1):
+    for colour in blocks_of(timeline.bounds, length, shifted=iteration // 2 % 2 == 1):
 
         def work(part: slice, blocks: Bounds = colour) -> None:
             tile = new_tile(len(network.bias), n_inputs, length)
-            sweep_blocks(tables, states, steps.missing, steps.inputs, blocks[part], key, iteration, tile)
+            sweep_blocks(
+                tables, states, timeline.missing, timeline.inputs, blocks[part], key, iteration, tile
+            )
 
         parts = list(_portions(colour))
         if threads == 1 or len(parts) == 1:

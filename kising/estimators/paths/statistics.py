@@ -14,7 +14,7 @@ import numpy as np
 from kising.estimators.chunks import cut
 from kising.estimators.parallel import one_blas_thread
 from kising.estimators.paths.network import Network
-from kising.estimators.paths.sampler import Steps
+from kising.estimators.paths.timeline import Timeline
 from kising.kernels.jit import kernel
 from kising.kernels.vector_math import tanh
 from kising.kernels.vectors import load, rows, store, width_of
@@ -45,13 +45,13 @@ class Window(NamedTuple):
     """1, and 0 for what crosses the border of a segment, (B, 2): for visible and for hidden spins"""
 
 
-def window(network: Network, steps: Steps, states: Spins, part: slice) -> Window:
+def window(network: Network, timeline: Timeline, states: Spins, part: slice) -> Window:
     """The steps t of a range that ends before the last one of the recording."""
-    n, n_units, p = part.stop - part.start, len(network.bias), steps.inputs.shape[1]
+    n, n_units, p = part.stop - part.start, len(network.bias), timeline.inputs.shape[1]
     x = np.empty((n, n_units + 1 + p))
     x[:, :n_units] = states[part]
     x[:, n_units] = 1.0
-    x[:, n_units + 1 :] = steps.inputs[part]
+    x[:, n_units + 1 :] = timeline.inputs[part]
     weights = np.hstack([network.weights, network.bias[:, None], network.sensitivity])
     room = rows(-(-n * n_units // width_of(np.float64)), np.float64)
     expected = room.reshape(-1)[: n * n_units].reshape(n, n_units)
@@ -59,7 +59,7 @@ def window(network: Network, steps: Steps, states: Spins, part: slice) -> Window
     _tanh(room)
     counts = np.ones((n, 2))
     for back, columns in ((1, slice(0, 2)), (2, slice(1, 2))):
-        places = steps.bounds[1:] - back - part.start
+        places = timeline.bounds[1:] - back - part.start
         counts[places[(places >= 0) & (places < n)], columns] = 0.0
     return Window(x, expected, counts)
 
@@ -70,11 +70,11 @@ def _tanh(numbers: Array) -> None:
         store(numbers, k, tanh(load(numbers, k)))
 
 
-def complete_sums(network: Network, steps: Steps, states: Spins, *, threads: int = 1) -> Complete:
+def complete_sums(network: Network, timeline: Timeline, states: Spins, *, threads: int = 1) -> Complete:
     """All sums, in an order that does not depend on threads."""
 
     def work(part: slice) -> Complete:
-        x, expected, counts = window(network, steps, states, part)
+        x, expected, counts = window(network, timeline, states, part)
         residual = np.empty(expected.shape)
         size, square = np.zeros(len(network.bias)), np.zeros(len(network.bias))
         _compare(

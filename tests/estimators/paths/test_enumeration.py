@@ -5,8 +5,9 @@ import pytest
 from support.path_sums import some_network, some_steps, sum_paths
 
 from kising.estimators.paths.enumeration import enumerate_paths, is_feasible, unknown_counts
-from kising.estimators.paths.sampler import Steps, first_states, sweep
+from kising.estimators.paths.sampler import first_states, sweep
 from kising.estimators.paths.statistics import complete_sums
+from kising.estimators.paths.timeline import Timeline
 from kising.kernels.counter import key_of
 
 CASES = {
@@ -59,7 +60,7 @@ def test_forecasts_know_the_past_alone():
     network, steps = some_network(4, 3, 2), some_steps(4, 3, [8], missing=0.2)
     found = enumerate_paths(network, steps)
     for t in range(2, 8):
-        past = Steps(
+        past = Timeline(
             steps.spins[: t + 1], steps.inputs[: t + 1], np.array([0, t + 1]), steps.missing[: t + 1].copy()
         )
         past.missing[t] = True

@@ -7,7 +7,8 @@ from support.path_sums import some_network, some_steps, sum_paths
 from kising.estimators.paths import sampler
 from kising.estimators.paths.blocks import block_steps, blocks_of
 from kising.estimators.paths.network import Network, tilt
-from kising.estimators.paths.sampler import Steps, first_states, sweep
+from kising.estimators.paths.sampler import first_states, sweep
+from kising.estimators.paths.timeline import Timeline
 from kising.kernels.counter import key_of
 
 BATCHES = 20
@@ -22,7 +23,9 @@ CASES = {
 }
 
 
-def sampled(network: Network, steps: Steps, sites, sweeps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def sampled(
+    network: Network, steps: Timeline, sites, sweeps: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Means of all spins and of all their products, batch by batch."""
     key = key_of(seed)
     states = first_states(steps, network.hidden, key)
