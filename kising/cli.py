@@ -301,6 +301,11 @@ def report(directory: Path, form: str) -> None:
     "--covariates", type=click.Path(path_type=Path), help="Table of known inputs, one row per step."
 )
 @click.option("--delimiter", help="What separates the cells of a text file [recognised].")
+@click.option(
+    "--missing",
+    type=click.Choice(["sample", "drop"]),
+    help="Missing entries: average over them, or leave out steps that have any [sample].",
+)
 @flags(FIT)
 @_plainly
 def fit(
@@ -316,6 +321,7 @@ def fit(
     trials: Path | None,
     covariates: Path | None,
     delimiter: str | None,
+    missing: str | None,
     **options: Any,
 ) -> None:
     """Learn couplings from a recording of your own: .npy, .npz, .csv, .tsv, .parquet or .mat, one row per time step.
@@ -327,7 +333,14 @@ def fit(
     from kising.fitting.command import run as run_fit
     from kising.sweep.drive.signals import stop_on_signals
 
-    reading = {"key": key, "bin": bin, "trials": trials, "covariates": covariates, "delimiter": delimiter}
+    reading = {
+        "key": key,
+        "bin": bin,
+        "trials": trials,
+        "covariates": covariates,
+        "delimiter": delimiter,
+        "missing": missing,
+    }
     request = Request(
         file=file,
         hidden=hidden,

@@ -45,8 +45,9 @@ class Fit(Learned):
     """Learned couplings, how they came about, and what can be done with them. Recordings are (T, Nv) arrays as `fit`
     takes them.
 
-    Averages over hidden spins are exact up to 12 of them. Beyond, they are those of the estimator that learned, with
-    random numbers that follow from the seed of the fit.
+    Averages over hidden spins are exact up to 12 of them, up to 8 where they act on each other. Beyond, they are those
+    of the estimator that learned, with random numbers that follow from the seed of the fit. Recordings may have missing
+    entries: averages over these are exact where few spins are unknown at a time, and sampled elsewhere.
     """
 
     learner: Learner
@@ -81,7 +82,8 @@ class Fit(Learned):
 
     def log_likelihood(self, visible: Any = None, covariates: Any = None, *, threads: int = 1) -> float:
         """Mean of log P(s(t+1) | s(t), s(t-1)), of all visible spins jointly, in nats per slice of a recording; of
-        the training data without one.
+        the training data without one. With couplings among hidden spins or missing entries, log P of what is known at
+        t+1 given all that is known before.
 
         Exact up to 12 hidden spins. Beyond, importance sampling for estimator `gibbs`, the Bethe approximation for
         `bp`, and the free energy of the expansion for `tap` and `mean-field`.
@@ -202,8 +204,9 @@ def fit(
 
     `visible` is a (T, Nv) array of ±1, 0/1 or booleans, a list of trials, a (trials, T, Nv) array, a DataFrame or a
     pynapple TsdFrame; `covariates` are known inputs with as many rows. Entries that are NaN or masked are missing, and
-    averaged over like hidden spins; with `missing='drop'`, steps with gaps are left out instead. What looks wrong in them is reported as a
-    RecordingWarning, and spins that never change are left out (`Fit.names` lists those that were fitted).
+    averaged over like hidden spins; with `missing='drop'`, steps with gaps are left out instead. What looks wrong in
+    them is reported as a RecordingWarning, and spins that never change are left out (`Fit.names` lists those that were
+    fitted).
 
     `start` may also be couplings to start from; start 'signs' and decimate 'known' need `truth`. `scales` are the bond
     scales that steps, RMSE and `prior` are measured in: by default those of the truth's non-zero bonds, or, without a

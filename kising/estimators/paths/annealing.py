@@ -7,8 +7,8 @@ the visible spins do not depend on anything unknown, and log P is a sum over tim
     log P(λ=1) = log P(λ=0) + ∫₀¹ dλ Σ_ij X_ij ⟨ Σ_t (s_i(t+1) - tanh H_i(t+1)) z_j(t) ⟩_λ        X = (J, K) or (0, K)
 
 The averages are sampled along paths at the nodes of a Gaussian quadrature, from λ = 0 to 1 and back, each from where
-the one before ended. Their scatter over batches of sweeps gives the standard error, and half the difference between
-both ways is added to it: samples that lag behind λ err in opposite directions. The error of the quadrature itself is far
+the one before ended. Their scatter over batches of sweeps gives the standard error. Half the difference between both
+ways is added to it: samples that lag behind λ err in opposite directions. The error of the quadrature itself is far
 smaller, as the integrand is smooth.
 """
 
