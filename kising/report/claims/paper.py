@@ -15,6 +15,7 @@ import pandas as pd
 from scipy import stats
 
 from kising.report.claims.learners import estimator_claims
+from kising.report.claims.model_blocks import block_claims
 from kising.report.claims.sparsity import sparsity_claims
 from kising.report.claims.verdicts import (
     UNKNOWN,
@@ -55,6 +56,7 @@ def claims(runs: pd.DataFrame, couplings: pd.DataFrame) -> list[Finding]:
         *_size(learned),
         *sparsity_claims(learned),
         *estimator_claims(learned),
+        *block_claims(learned),
     ]
 
 

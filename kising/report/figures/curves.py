@@ -28,6 +28,7 @@ from kising.report.figures.views import (
     joined,
     numeric_axes,
     overlays,
+    varied,
     views,
     with_network,
 )
@@ -55,6 +56,9 @@ class _Curve(NamedTuple):
 _BLOCK_ERRORS: Final = [_Curve(f"rmse_{x}", x, COLOURS[x], MARKERS[x]) for x in BONDS]
 _BLOCK_FLAGS: Final = [_Curve(f"converged_{x}", x, COLOURS[x], MARKERS[x]) for x in BONDS]
 _OVERLAP: Final = [_Curve("hidden_overlap", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
+_LOST: Final = [_Curve("lost", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
+#: What decides which blocks are learned.
+_MODELS: Final = ("learner.hidden_couplings", "learner.bias")
 _ESTEP_CONVERGED: Final = [_Curve("settled", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
 _AVERAGE_ERRORS: Final = [
     _Curve(name, symbol, OTHER_COLOURS[i], OTHER_MARKERS[i])
@@ -86,6 +90,7 @@ def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
         [Panel(v.title, _errors(v, x, _BLOCK_ERRORS, "RMSE (bond scales)")) for v in views(undiverged, x)],
     )
     yield from _of_many_learners(undiverged, x)
+    yield from _of_models(undiverged, x)
     yield FigureSpec(
         f"convergence-against-{axis_slug(x)}",
         f"Runs that converged against the {axis_label(x)}",
@@ -119,6 +124,28 @@ def _of_many_learners(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
             for view in crowded
             for block in blocks
             if runs[f"rmse_{block}"].notna().any()
+        ],
+    )
+
+
+def _of_models(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
+    """How much likelihood learners lose that leave blocks out, where they differ in that."""
+    if all(runs[key].nunique() < 2 for key in _MODELS):
+        return
+    data = ["realization", *(key for key in varied(runs) if not key.startswith("learner."))]
+    best = runs.groupby(data, dropna=False)["log_likelihood"].transform("max")
+    lost = runs.assign(lost=(best - runs["log_likelihood"]).astype(float))
+    panels = list(overlays(lost, x))
+    order = list(dict.fromkeys(series.label for view in panels for series in view.series))
+    yield FigureSpec(
+        f"likelihood-against-{axis_slug(x)}",
+        f"Likelihood that is lost by leaving blocks out, against the {axis_label(x)}",
+        "Log-likelihood of the recording under the learned couplings, below that of the best learner of the same "
+        "recording: means over realizations, bars are one standard deviation. It is that of the data learned from: the "
+        "learner with the most couplings gains about half their number, divided by T, from noise.",
+        [
+            Panel(view.title, _means(view, x, _LOST, "nats per slice below the best", order))
+            for view in panels
         ],
     )
 
@@ -186,9 +213,11 @@ def _errors(
     return draw
 
 
-def _means(view: View, x: str, shown: list[_Curve], label: str) -> Callable[[Axes], None]:
+def _means(
+    view: View, x: str, shown: list[_Curve], label: str, order: Sequence[str] = ()
+) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
-        for curve, series, style in _lines(view, shown):
+        for curve, series, style in _lines(view, shown, order):
             frame = series.runs.groupby(x)[curve.column].agg(["mean", "std"]).astype(float)
             axes.errorbar(
                 frame.index.to_numpy(dtype=float), frame["mean"], yerr=np.nan_to_num(frame["std"]),

@@ -228,7 +228,7 @@ def test_the_known_share_is_that_of_the_truth() -> None:
     truth, recording, scales = problem(1)
     shares = bond_shares(truth)
     assert len(set(shares[:3])) == 3
-    assert shares[3:] == (1.0, 1.0, 1.0, 1.0)
+    assert shares[3:] == (1.0, 1.0, 1.0, 1.0, 1.0)
     result = fit(
         recording, 2, estimator="exact", start="random", truth=truth, scales=scales, seed=3, decimate="known",
         bias=False,
