@@ -117,6 +117,7 @@ ESTIMATORS = (
         code="gibbs.chains:estimate",
         paths="paths.sampled",
         gaps="paths.sampled",
+        path_operations=lambda nv, nh, _: 0.8 * (nv + nh) * (nh + 6),
         summary="sampling: one Gibbs chain per slice; as accurate as exact but for noise that it measures",
         operations=lambda nv, nh, _: 1.5 * nv * (nh + 4),
         likelihood="importance sampling",
@@ -178,8 +179,10 @@ def candidates(name: str) -> tuple[Estimator, ...]:
     return (resolve(name, 0), resolve(name, AUTO_LARGEST_EXACT + 1)) if name == AUTO else (entry(name),)
 
 
-def why_sampled(name: str, hidden: object, *, coupled: bool = False) -> str | None:
+def why_sampled(name: str, hidden: object, *, coupled: bool = False, gaps: bool = False) -> str | None:
     """What to add to the name of the sampler in a message about it; None where the estimator does not sample."""
+    if name == AUTO and gaps:
+        return ", which auto is where entries are missing"
     if name == AUTO and isinstance(hidden, int) and resolve(name, hidden, coupled=coupled).samples:
         kind = "hidden spins that are coupled" if coupled else "hidden spins"
         return f", which auto is for more than {auto_limit(coupled=coupled)} {kind}"
