@@ -365,6 +365,11 @@ def report(directory: Path, form: str) -> None:
     "--address", metavar="HOST:PORT", help="Choose --hidden on the Ray cluster there; see `kising run`."
 )
 @click.option("--local-debug", is_flag=True, help="Choose --hidden in this process, without Ray.")
+@click.option(
+    "--missing",
+    type=click.Choice(["sample", "drop"]),
+    help="Missing entries: average over them, or leave out steps that have any [sample].",
+)
 @reading_flags()
 @flags(FIT)
 @_plainly
@@ -378,6 +383,7 @@ def fit(
     folds: int,
     address: str | None,
     local_debug: bool,
+    missing: str | None,
     **options: Any,
 ) -> None:
     """Learn couplings from a recording of your own: .npy, .npz, .csv, .tsv, .parquet or .mat, one row per time step.
@@ -389,7 +395,7 @@ def fit(
     from kising.fitting.command import run as run_fit
     from kising.sweep.drive.signals import stop_on_signals
 
-    reading = {name: options.pop(name) for name in READING}
+    reading = {name: options.pop(name) for name in READING} | {"missing": missing}
     request = Request(
         file=file,
         hidden=hidden,

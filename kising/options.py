@@ -215,6 +215,15 @@ class Data(Section):
     """The recording: simulated, or read from a file and held out fold by fold. A file sets model.visible and length."""
 
     length: Annotated[int, Option(kind=Whole(3), help="Length T in time steps.")]
+    missing: Annotated[
+        float,
+        Option(
+            kind=Real(least=0, below=1),
+            help="Fraction of the visible entries that is hidden at random, and averaged over.",
+            applies=(_drawn,),
+            since=9,
+        ),
+    ] = 0.0
     file: Annotated[
         str | None,
         Option(
@@ -694,7 +703,8 @@ def _why_sampled(values: Values) -> str | None:
     estimator, coupled = values["learner.estimator"], values["learner.hidden_couplings"] is True
     if estimator is None:
         return None
-    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled)
+    gaps = bool(values["data.missing"])
+    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=gaps)
 
 
 def _enumerable(values: Values) -> Iterator[Conflict]:
@@ -753,6 +763,17 @@ def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
             )
 
 
+def _gaps(values: Values) -> Iterator[Conflict]:
+    estimator = values["learner.estimator"]
+    if values["data.missing"] and estimator is not None:
+        able = [entry.name for entry in registry.ESTIMATORS if entry.gaps]
+        if estimator not in (registry.AUTO, *able):
+            message = (
+                f"does not know what to do about missing entries (data.missing); take auto, {listing(able)}"
+            )
+            yield Conflict("learner.estimator", message, estimator)
+
+
 def _truth(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is None:
         return
@@ -781,7 +802,7 @@ def _inferred(values: Values) -> Iterator[Conflict]:
 
 
 #: What decides whether the estimator samples.
-_SAMPLED: Final = ("learner.estimator", "model.hidden", "learner.hidden_couplings")
+_SAMPLED: Final = ("learner.estimator", "model.hidden", "learner.hidden_couplings", "data.missing")
 
 RULES: Final = (
     Rule((*_SAMPLED, "learner.step", "learner.l1", "learner.decimate"), _sparse),
@@ -805,6 +826,7 @@ RULES: Final = (
         _true_couplings,
         task="infer",
     ),
+    Rule(("data.missing", "learner.estimator"), _gaps, task=None),
     Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
     Rule(("data.file", *(leaf.key for leaf in READING.values())), _unread, task=None),
     Rule(("data.file",), _inferred, task="infer"),

@@ -32,7 +32,8 @@ from kising.estimators.slices import Slices, as_slices
 from kising.kernels.counter import key_of
 from kising.learning.information import inverse_diagonal
 from kising.learning.layout import Rows, from_rows
-from kising.learning.path_errors import path_standard_errors
+from kising.learning.path_errors import exact_errors, path_standard_errors
+from kising.learning.sampled_errors import sampled_standard_errors
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
 
@@ -62,6 +63,8 @@ def standard_errors(
     infinite where the recording does not determine it.
     """
     slices = as_slices(recording)
+    if slices.has_gaps or (couplings.couples_slices and not exact_errors(couplings)):
+        return sampled_standard_errors(couplings, slices, seed=seed)
     if couplings.couples_slices:
         return path_standard_errors(couplings, slices, seed=seed)
     complete, missing = information(couplings, slices, seed=seed, samples=samples)

@@ -18,7 +18,7 @@ from kising.estimators.slices import Slices, slices_of
 from kising.learning.errors import standard_errors
 from kising.learning.fitted.edges import edge_table
 from kising.learning.fitted.forecasts import Forecasts, forecast_log_likelihood, forecasts
-from kising.learning.fitted.heldout import hidden_states, log_likelihood
+from kising.learning.fitted.heldout import hidden_states, log_likelihood, visible_states
 from kising.learning.fitted.saving import save
 from kising.learning.fitted.summary import summary
 from kising.learning.scores import nominal_scales, scales_of
@@ -47,7 +47,8 @@ class Fit(Learned):
 
     Averages over hidden spins are exact up to 12 of them, and up to 8 where these are coupled (M). Beyond, they are
     those of the estimator that learned, with random numbers that follow from the seed of the fit. With M, "given s(t)
-    and s(t-1)" below reads "given all time steps of the segment up to t".
+    and s(t-1)" below reads "given all time steps of the segment up to t". Recordings may have missing entries: averages
+    over these are exact where few spins are unknown at a time, and sampled elsewhere.
     """
 
     learner: Learner
@@ -84,7 +85,8 @@ class Fit(Learned):
 
     def log_likelihood(self, visible: Any = None, covariates: Any = None, *, threads: int = 1) -> float:
         """Mean of log P(s(t+1) | s(t), s(t-1)), of all visible spins jointly, in nats per slice of a recording; of
-        the training data without one.
+        the training data without one. With couplings among hidden spins or missing entries, log P of what is known at
+        t+1 given all that is known before.
 
         Exact up to 12 hidden spins. Beyond, importance sampling for estimator `gibbs`, the Bethe approximation for
         `bp`, and the free energy of the expansion for `tap` and `mean-field`.
@@ -120,6 +122,16 @@ class Fit(Learned):
         slices, segments = self._slices(visible, covariates)
         found = hidden_states(self.couplings, slices, self.learner, self.estimator, seed=self.seed)
         return _by_segment(found, segments)
+
+    def visible_states(
+        self, visible: Any, covariates: Any = None, *, threads: int = 1
+    ) -> Array | list[Array]:
+        """⟨s_i(t)⟩ given all that is known, (T, Nv): ±1 where an entry is known, and between -1 and +1 where it is
+        missing. Of a recording with several segments, one such array per segment.
+        """
+        slices, segments = self._slices(visible, covariates)
+        rows = visible_states(self.couplings, slices, seed=self.seed, threads=threads)
+        return rows if len(segments.spins) == 1 else np.split(rows, np.cumsum(segments.lengths)[:-1])
 
     def simulate(self, length: int, covariates: Any = None, *, seed: Seed) -> Recording:
         """A recording of the network that was learned, from a random state."""
@@ -187,6 +199,7 @@ def fit(
     *,
     seed: Seed,
     covariates: Any = None,
+    missing: str = "sample",
     truth: Couplings | None = None,
     scales: BondScales | None = None,
     errors: bool = False,
@@ -198,8 +211,10 @@ def fit(
     """Learn the couplings of a network with `hidden` unseen spins from a recording of the others.
 
     `visible` is a (T, Nv) array of ±1, 0/1 or booleans, a list of trials, a (trials, T, Nv) array, a DataFrame or a
-    pynapple TsdFrame; `covariates` are known inputs with as many rows. What looks wrong in them is reported as a
-    RecordingWarning, and spins that never change are left out (`Fit.names` lists those that were fitted).
+    pynapple TsdFrame; `covariates` are known inputs with as many rows. Entries that are NaN or masked are missing, and
+    averaged over like hidden spins; with `missing='drop'`, steps with gaps are left out instead. What looks wrong in
+    them is reported as a RecordingWarning, and spins that never change are left out (`Fit.names` lists those that were
+    fitted).
 
     `start` may also be couplings to start from; start 'signs' and decimate 'known' need `truth`. `scales` are the bond
     scales that steps, RMSE and `prior` are measured in: by default those of the truth's non-zero bonds, or, without a
@@ -214,7 +229,7 @@ def fit(
     check_values("model", hidden=hidden)
     given, options = _start_apart(options)
     FIT.learner(options, {"model.hidden": hidden, "score.errors": errors}, function="fit")
-    recording = fittable(as_segments(visible, covariates))
+    recording = fittable(as_segments(visible, covariates, missing=missing))
     for note in recording.notes:
         warnings.warn(note, RecordingWarning, stacklevel=2)
     shape = (recording.n_visible, hidden)

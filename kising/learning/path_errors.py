@@ -15,7 +15,6 @@ paths. It only decides which couplings are not determined (`information.py`).
 
 import numpy as np
 
-from kising.errors import InputError
 from kising.estimators.exact.paths import sample, score_chunks
 from kising.estimators.parallel import one_blas_thread
 from kising.estimators.registry import entry
@@ -30,15 +29,15 @@ LEAST_DRAWS = 50
 PATHS = 4
 
 
+def exact_errors(couplings: Couplings) -> bool:
+    """Whether the hidden spins of a network with M are few enough for this."""
+    largest = entry("exact").largest_coupled
+    return largest is None or couplings.K.shape[1] <= largest
+
+
 def path_standard_errors(couplings: Couplings, slices: Slices, *, seed: Seed) -> Couplings:
     """The standard error of every coupling of a network with M; infinite where the recording does not determine it."""
-    largest = entry("exact").largest_coupled
     (nv, nh), steps = couplings.K.shape, Steps.of(slices)
-    if largest is not None and nh > largest:
-        raise InputError(
-            f"errors: those of networks with couplings M among hidden spins are known up to {largest} hidden spins; "
-            f"this one has {nh}"
-        )
     size = sum(x.size for x in couplings)
     width = size // (nv + nh)
     draws = -(-LEAST_DRAWS * size // len(steps))

@@ -15,11 +15,11 @@ import numpy as np
 
 from kising.arrays import holds_arrays
 from kising.blocks import shapes
-from kising.errors import CheckpointError
+from kising.errors import CheckpointError, InputError
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient
 from kising.estimators.sampling import Sampling
-from kising.estimators.slices import Slices
+from kising.estimators.slices import Slices, as_slices
 from kising.learning.checkpoint import load
 from kising.learning.errors import standard_errors
 from kising.learning.layout import slopes
@@ -90,7 +90,10 @@ class Session:
         threads: int = 1,
     ) -> Session:
         """A session for a recording that was checked before; an InputError where the learner cannot treat it."""
-        estep = EStep.of(learner, hidden, coupled=learner.hidden_couplings)
+        gaps = as_slices(recording).has_gaps
+        estep = EStep.of(learner, hidden, coupled=learner.hidden_couplings, gaps=gaps)
+        if gaps and estep.estimator.samples:
+            _check_sampled(learner)
         aligned = start is None and learner.start == "random"
         problem = prepare(
             recording,
@@ -226,6 +229,17 @@ class Session:
         errors = standard_errors(self.step.learned(state), self.problem.slices, seed=seed)
         noise = self.step.monte_carlo_error(state)
         return errors if noise is None else Couplings(*map(np.hypot, errors, noise))
+
+
+def _check_sampled(learner: Learner) -> None:
+    """Refuse what learning from samples cannot do; where nothing is missing, options are checked before."""
+    asked = {"step": learner.step == "gradient", "l1": learner.l1 > 0, "decimate": learner.decimate != "none"}
+    for name, refused in asked.items():
+        if refused:
+            raise InputError(
+                f"{name}={getattr(learner, name)!r}: entries are missing and will be sampled, which does not go with "
+                f"{name}; leave it out, or leave out steps with gaps: missing='drop'"
+            )
 
 
 def _filled(errors: Couplings | None) -> Couplings | None:

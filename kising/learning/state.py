@@ -144,7 +144,7 @@ class Sampler(NamedTuple):
     key: np.uint64
     """of every random number"""
     chains: Chains
-    """the hidden state of every slice, (T-2, Nh); with M, of every step (`estimators/steps.py`)"""
+    """the hidden state of every slice, (T-2, Nh); where paths are sampled, all unknown spins, one per row"""
     averages: bool
     """whether steps shrink, and the mean of the batches is the result"""
     iterations: int
@@ -170,7 +170,7 @@ class Anchor(NamedTuple):
 
     couplings: Couplings
     chains: Chains
-    """hidden states of the first slices, with M of the first steps"""
+    """hidden states of the first slices, with M of the first steps; of all spins where they are sampled along paths"""
     rows: bool
     """whether every row has a matrix of its own"""
     mixture: Mixture

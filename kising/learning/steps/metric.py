@@ -24,12 +24,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.estimators.chunks import fields
+from kising.estimators.chunks import fields, known_weights
 from kising.estimators.estep import EStep
 from kising.estimators.gibbs.chains import Chains
 from kising.estimators.gradient import Gradient
 from kising.estimators.moments import marginals
 from kising.estimators.parallel import one_blas_thread
+from kising.estimators.paths.sampled import sample_states
 from kising.estimators.slices import Slices
 from kising.estimators.steps import Steps
 from kising.learning.layout import Rows, from_rows, rows_of, slopes
@@ -98,9 +99,13 @@ class MetricStep(ScaledStep):
 
     def _anchor(self, state: EMState) -> Anchor:
         couplings, beginning = state.couplings, self.problem.slices.first(SLICES)
+        if beginning.has_gaps:
+            return Anchor(couplings, sample_states(couplings, beginning, seed=state.iteration), True, SMOOTH)
         if couplings.couples_slices:
-            path = self.estep.estimator.path_code.sample(couplings, beginning, 1, seed=state.iteration)[0]
-            return Anchor(couplings, path, True, SMOOTH)
+            code = self.estep.estimator.path_code(gaps=False)
+            return Anchor(
+                couplings, code.sample(couplings, beginning, 1, seed=state.iteration)[0], True, SMOOTH
+            )
         return of_marginals(couplings, marginals(couplings, beginning, self.estep), state.iteration)
 
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
@@ -143,7 +148,10 @@ def fits(visible: int, hidden: int) -> bool:
 def metric_of(anchor: Anchor, recording: Slices | Spins) -> Metric:
     """The metric: a function of the anchor and the recording alone."""
     sigma = anchor.chains.astype(np.float64)
-    inputs_of = _path_inputs if anchor.couplings.couples_slices else _slice_inputs
+    if sigma.shape[1] > anchor.couplings.K.shape[1]:
+        inputs_of = _state_inputs
+    else:
+        inputs_of = _path_inputs if anchor.couplings.couples_slices else _slice_inputs
     with one_blas_thread():
         inputs, freedom = inputs_of(anchor.couplings, recording, sigma)
         found = [_inverses(x, weights, anchor) for x, weights in zip(inputs, freedom, strict=True)]
@@ -168,6 +176,21 @@ def _path_inputs(couplings: Couplings, recording: Slices | Spins, sigma: Array) 
     m = np.tanh(found.theta + sigma @ couplings.K.T)
     expected = np.tanh(found.drive + sigma @ couplings.M.T)
     return Rows(x, x[inner]), Rows(1.0 - m**2, 1.0 - expected[inner] ** 2)
+
+
+def _state_inputs(couplings: Couplings, recording: Slices | Spins, sigma: Array) -> tuple[Rows, Rows]:
+    """The same for the first steps, where the states of all spins are given, missing entries included."""
+    steps, nv = Steps.of(recording), couplings.K.shape[0]
+    part, bias = slice(0, len(sigma)), bool(couplings.h.size)
+    known = steps.slices.known(steps.places[part], bias=bias)
+    known[:, :nv], sigma, inner = sigma[:, :nv], sigma[:, nv:], ~steps.ends[part]
+    theta = known @ known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T
+    drive = known @ known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T
+    x = np.hstack([known, sigma])
+    m = np.tanh(theta + sigma @ couplings.K.T)
+    felt = x[inner] if couplings.M.size else known[inner]
+    expected = np.tanh(drive + sigma @ couplings.M.T if couplings.M.size else drive)
+    return Rows(x, felt), Rows(1.0 - m**2, 1.0 - expected[inner] ** 2)
 
 
 def _inverses(x: Array, freedom: Array, anchor: Anchor) -> tuple[Array, Array]:

@@ -130,6 +130,8 @@ def kind_of(point: Point) -> Kind:
     words = [point.task, estimator.name, *(str(values[key]) for key in estimator.reads)]
     if _coupled(point):
         words.append("coupled")
+    if point.data.missing:
+        words.append("gaps")
     if point.task == "learn":
         words += [learner.start, learner.step]
     elif point.score.exact:
@@ -143,11 +145,17 @@ def kind_of(point: Point) -> Kind:
 
 def _estimator(point: Point) -> Estimator:
     """The one that will run."""
-    return resolve(point.learner.estimator, point.model.hidden, coupled=_coupled(point))
+    return resolve(
+        point.learner.estimator, point.model.hidden, coupled=_has_M(point), gaps=point.data.missing > 0
+    )
 
 
 def _coupled(point: Point) -> bool:
-    """Whether averages are those of a network with couplings among hidden spins."""
+    """Whether slices depend on each other: through couplings among hidden spins, or missing entries."""
+    return _has_M(point) or point.data.missing > 0
+
+
+def _has_M(point: Point) -> bool:
     return point.learner.hidden_couplings if point.task == "learn" else point.model.hidden_coupling > 0
 
 

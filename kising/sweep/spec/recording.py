@@ -62,7 +62,7 @@ def _read(
     from kising.recordings import fittable, read_recording
 
     try:
-        found = fittable(read_recording(path, **dict(reading)))
+        found = fittable(read_recording(path, **dict(reading), missing="drop"))
         return found if folds is None else learnable(found, folds)
     except RecordingError:
         raise
