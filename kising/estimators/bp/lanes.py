@@ -28,16 +28,14 @@ import numpy.typing as npt
 from kising.estimators.bp.edges import Edges, Indices
 from kising.estimators.damping import damping_at
 from kising.kernels.jit import inlined, kernel
-from kising.kernels.vector_math import LOG2_E, LOG2_HIGH, LOG2_LOW, exp, lower
+from kising.kernels.vector_math import exp, exp_parts, scaled
 from kising.kernels.vectors import (
     Vector,
     exponent,
     fma,
-    fnma,
     largest,
     load,
     mantissa,
-    nearest,
     sections,
     store,
     width_of,
@@ -149,11 +147,9 @@ def stage(first: int, theta: Array, g: Array, wide: bool, edges: Edges, tile: Ti
 def split_field(place: int, pair: int, wide: bool, rows: Array) -> None:
     """The field in row `place` becomes e^{± field} in the rows from `pair` on, and its power of two, if any."""
     field = load(rows, place)
-    power = field - field
+    up, power = exp(field), field - field
     if wide:
-        power = nearest(field * LOG2_E)
-        field = fnma(power, LOG2_LOW, fnma(power, LOG2_HIGH, field))
-    up = exp(field)
+        up, power = exp_parts(field)
     store(rows, pair, up)
     store(rows, pair + 1, 1.0 / up)
     store(rows, place, power)
@@ -163,7 +159,7 @@ def split_field(place: int, pair: int, wide: bool, rows: Array) -> None:
 def fold(up: Vector, down: Vector, power: Vector, other: Vector) -> tuple[Vector, Vector, Vector]:
     """up 2^power and down 2^other, both divided by 2^level, with the level that keeps the larger in range."""
     level = largest(power, other)
-    return lower(up, power - level), lower(down, other - level), level
+    return scaled(up, power - level), scaled(down, other - level), level
 
 
 @inlined
