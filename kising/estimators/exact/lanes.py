@@ -32,6 +32,7 @@ from kising.kernels.vectors import (
     magnitude,
     mantissa,
     sections,
+    smallest,
     store,
     where_above,
 )
@@ -357,12 +358,14 @@ def _conclude(first: int, count: int, wide: bool, sums: Sums, out: Estimate) -> 
             out.log_z[first + lane] += rows[sums.reference, lane] * LOG_2
     norm = 1.0 / load(rows, sums.total)
     for b in range(nh):
-        store(rows, sums.with_sigma + b, norm * load(rows, sums.with_sigma + b))
+        mu = norm * load(rows, sums.with_sigma + b)
+        store(rows, sums.with_sigma + b, largest(smallest(mu, 1.0), -1.0))
     counts, magnitudes = load(rows, sums.counts), load(rows, sums.pair_abs)
     keep = out.pair.shape[0] == out.m.shape[0]
     for i in range(nv):
         share = 2.0 * norm / (1.0 + load(rows, sums.y + i))
-        store(rows, sums.with_rho + i, 1.0 - share * load(rows, sums.with_rho + i))
+        # Rounding may pass -1.
+        store(rows, sums.with_rho + i, largest(1.0 - share * load(rows, sums.with_rho + i), -1.0))
         for b in range(nh):
             place, place_of_sum = sums.with_both + b * nv + i, sums.pair_sum + i * nh + b
             value = load(rows, sums.with_sigma + b) - share * load(rows, place)
