@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from kising.blocks import n_couplings
 from kising.estimators import registry
+from kising.estimators.bp.rules import RULES as CORRELATIONS
 from kising.messages import listing
 from kising.values import (
     Amount,
@@ -323,13 +324,11 @@ class Learner(Section):
     correlations: Annotated[
         str,
         Option(
-            kind=Choice(
-                "a correlation rule", ("iterated", "closed", "pair", "corrected", "iterated-corrected")
-            ),
-            help="How belief propagation finds pair averages; corrected: closed, replaced where it passes ±1.",
+            kind=Choice("a correlation rule", tuple(CORRELATIONS)),
+            help="How belief propagation finds pair averages; corrected, bounded: closed, replaced where it passes ±1.",
             applies=(_read("learner.correlations"),),
         ),
-    ] = "corrected"
+    ] = "bounded"
     bias: Annotated[
         bool,
         Option(
