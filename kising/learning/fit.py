@@ -27,7 +27,7 @@ from kising.learning.starts import chain_seed, error_seed
 from kising.learning.state import EMState
 from kising.learning.trace import trace_table
 from kising.model import Array, BondScales, Couplings, Recording, as_couplings, simulate
-from kising.options import Learner
+from kising.options import Learner, iteration_limit
 from kising.recordings import Segments, as_segments, fittable
 from kising.seeds import Seed, as_numbers
 
@@ -313,7 +313,9 @@ def _start_apart(options: Mapping[str, Any]) -> tuple[Couplings | None, dict[str
 def _check_state(state: EMState, session: Session) -> None:
     if not session.fits(state):
         raise InputError(f"state: it is that of a network of (Nv, Nh) = {state.couplings.K.shape}")
-    if state.outcome == "stalled" and state.iteration < session.learner.max_iterations:
+    if state.outcome == "stalled" and state.iteration < iteration_limit(
+        session.learner, session.problem.hidden
+    ):
         raise InputError(
             "state: it ended at its iteration limit, without a step to go on from; give an earlier one"
         )

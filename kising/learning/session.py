@@ -31,7 +31,7 @@ from kising.learning.steps.choice import choose
 from kising.learning.trace import trace_row
 from kising.learning.verdict import converged_blocks, judge, relative_sizes
 from kising.model import BondScales, Couplings, Spins
-from kising.options import Learner
+from kising.options import Learner, iteration_limit
 from kising.seeds import Seed
 
 
@@ -50,6 +50,8 @@ class Learned:
     """
     outcome: str
     """converged | stalled | diverged"""
+    missing: str | None
+    """of learning that stalled: for each block that had not converged, what it lacked; None otherwise"""
     iterations: int
     """EM iterations made"""
     estimator: str
@@ -132,7 +134,7 @@ class Session:
             self.problem.truth,
             bias=self.problem.bias,
         )
-        fewer = min(iterations, self.learner.max_iterations)
+        fewer = min(iterations, iteration_limit(self.learner, self.problem.hidden))
         learner = self.learner.model_copy(update={"max_iterations": fewer})
         step = choose(problem, learner, self.step.estep, patience=self.step.patience)
         return replace(self, step=step)
@@ -201,12 +203,18 @@ class Session:
             converged=converged_blocks(state, self.learner),
             rmse=self.problem.rmse(couplings),
             outcome=state.outcome,
+            missing=self._missing(state),
             iterations=state.iteration,
             estimator=self.step.estep.estimator.name,
             monte_carlo_error=_filled(self.step.monte_carlo_error(state)),
             standard_error=_filled(self._standard_error(state)) if errors else None,
             state=state,
         )
+
+    def _missing(self, state: EMState) -> str | None:
+        if state.outcome != "stalled":
+            return None
+        return "; ".join(f"{name}: {text}" for name, text in self.step.missing(state).items()) or None
 
     def _standard_error(self, state: EMState) -> Couplings | None:
         if state.outcome == "diverged":

@@ -100,6 +100,7 @@ def perform_fold(
     return {
         "estimator": result.estimator,
         "outcome": result.outcome,
+        "missing": result.missing,
         **{f"converged_{x}": done for x, done in result.converged.items()},
         **(_errors(result, scales) if result.standard_error is not None else {}),
         "iterations": result.iterations,

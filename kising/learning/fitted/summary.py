@@ -9,6 +9,7 @@ import numpy as np
 
 from kising.learning.fitted.edges import present_blocks
 from kising.learning.fitted.heldout import likelihood_kind
+from kising.options import iteration_limit
 
 if TYPE_CHECKING:
     from kising.learning.fit import Fit
@@ -74,8 +75,9 @@ def _advice(fit: Fit) -> Iterator[str]:
         cure = "a smaller rate" if fit.learner.step == "gradient" else "prior=3"
         yield f"It diverged: fit again with {cure}, with fewer hidden spins, or with more data."
     elif fit.outcome != "converged":
-        more = 2 * fit.learner.max_iterations
+        more = 2 * iteration_limit(fit.learner, fit.hidden)
         yield f"It has not converged: fit again with max_iterations={more}, or go on with start=fit.couplings."
+        yield f"Missing: {fit.missing}"
     if fit.standard_error is not None:
         unknown = sum(int(np.isinf(error).sum()) for error in fit.standard_error)
         if unknown:

@@ -33,6 +33,7 @@ from kising.estimators.parallel import one_blas_thread
 from kising.estimators.slices import Slices
 from kising.learning.layout import Rows, from_rows, rows_of, slopes
 from kising.learning.state import Anchor, EMState, History, Mixture, Problem
+from kising.learning.steps.observed import observed_shares
 from kising.learning.steps.scaled import RIDGE, ScaledStep
 from kising.model import Array, BondScales, Couplings, Spins
 from kising.options import LARGEST_METRIC, Learner
@@ -64,12 +65,20 @@ class MetricCache:
 
     anchor: Anchor | None = None
     metric: Metric | None = None
+    shares: Couplings | None = None
 
     def of(self, anchor: Anchor, recording: Slices | Spins) -> Metric:
         """The metric of an anchor; made anew only where the anchor is another."""
         if self.metric is None or self.anchor is not anchor:
-            self.anchor, self.metric = anchor, metric_of(anchor, recording)
+            self.anchor, self.metric, self.shares = anchor, metric_of(anchor, recording), None
         return self.metric
+
+    def shares_of(self, anchor: Anchor, recording: Slices | Spins) -> Couplings:
+        """`observed_shares` of an anchor; made anew only where the anchor is another."""
+        self.of(anchor, recording)
+        if self.shares is None:
+            self.shares = observed_shares(anchor, recording)
+        return self.shares
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from kising.learning.trace_columns import TRACE
 from kising.options import LEAVES, Header, Leaf, leaves_of
 from kising.sweep.store.column_types import Column, Kind, Summary, runs_of
 
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 
 Row = Mapping[str, object]
 
@@ -66,6 +66,12 @@ RESULTS: Final = (
         meaning="how learning ended: converged, stalled (out of iterations) or diverged; of task infer: "
         "converged if the E-step converged in every slice, else stalled",
         allowed=OUTCOMES,
+    ),
+    Column(
+        "missing",
+        "string",
+        meaning="of learning that stalled: for each block that had not converged, what it lacked; drift and "
+        "Monte-Carlo error are in statistical errors, steps in bond scales",
     ),
     Column(
         "converged_X",
