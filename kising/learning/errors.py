@@ -24,6 +24,7 @@ and likewise for the others, the cost of the large products does not grow with t
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf, dpotri
 
@@ -61,16 +62,26 @@ class _Samples(NamedTuple):
 
 
 def standard_errors(
-    couplings: Couplings, recording: Slices | Spins, *, seed: Seed, samples: int = SAMPLES
+    couplings: Couplings,
+    recording: Slices | Spins,
+    *,
+    seed: Seed,
+    samples: int = SAMPLES,
+    shift: Array | None = None,
 ) -> Couplings:
     """The standard error of every coupling, in its own unit, as if the couplings given were the most likely ones;
     infinite where the recording does not determine it.
+
+    With `shift`, (p,), errors of biases are those of h - F shift and b - G shift: the biases of inputs that were
+    centred by subtracting it.
     """
     slices = as_slices(recording)
     complete, missing = information(couplings, slices, seed=seed, samples=samples)
     sizes = _sizes(couplings)
     with one_blas_thread():
-        errors = np.sqrt(_inverse_diagonal(complete, missing, sizes) / len(slices))
+        # The biases of a recording without inputs are not shifted.
+        change = _change(couplings, sizes, shift) if shift is not None and shift.any() else None
+        errors = np.sqrt(_inverse_diagonal(complete, missing, sizes, change) / len(slices))
     nv, known, nh = sizes
     J, K, L = np.split(errors, [nv * known, nv * (known + nh)])
     rows = Rows(np.hstack([J.reshape(nv, known), K.reshape(nv, nh)]), L.reshape(nh, known))
@@ -215,37 +226,78 @@ def _add_both(total: Array, rows: slice, columns: slice, part: Array) -> None:
     total[begin : columns.stop, rows] += part[:, begin - columns.start :].T
 
 
-def _inverse_diagonal(complete: Array, missing: Array, sizes: _Sizes) -> Array:
-    """The diagonal of (complete - missing)⁻¹; infinite for couplings that are not determined."""
+class Change(NamedTuple):
+    """A change of some couplings: x[places] - x[weights] @ shift stands for x[places]."""
+
+    places: npt.NDArray[np.int64]
+    """(k,)"""
+    weights: npt.NDArray[np.int64]
+    """(k, p)"""
+    shift: Array
+    """(p,)"""
+
+    def of_rows(self, directions: Array) -> Array:
+        """Directions, one per column, in the couplings that are meant."""
+        changed = directions.copy()
+        changed[self.places] -= np.einsum("kpn,p->kn", directions[self.weights], self.shift)
+        return changed
+
+    def of_diagonal(self, covariance: Array) -> Array:
+        """The diagonal of a covariance in the couplings that are meant; only its lower triangle is read."""
+        diagonal: Array = np.diag(covariance).copy()
+        mixed = covariance[self.weights, self.places[:, None]]
+        among = covariance[self.weights[:, :, None], self.weights[:, None, :]]
+        among = np.tril(among) + np.tril(among, -1).transpose(0, 2, 1)
+        diagonal[self.places] += among @ self.shift @ self.shift - 2.0 * mixed @ self.shift
+        return diagonal
+
+
+def _change(couplings: Couplings, sizes: _Sizes, shift: Array) -> Change:
+    """The biases of all rows, and the weights of inputs that are subtracted from each."""
+    J, _, L = _places(sizes)
+    nv = sizes.nv
+    rows = [*J, *L] if couplings.h.size else []
+    weights = np.array([np.arange(row.start + nv + 1, row.stop) for row in rows], dtype=np.int64)
+    return Change(np.array([row.start + nv for row in rows], dtype=np.int64), weights, shift)
+
+
+def _inverse_diagonal(complete: Array, missing: Array, sizes: _Sizes, change: Change | None = None) -> Array:
+    """The diagonal of (complete - missing)⁻¹, after the change of couplings; infinite for couplings that are not
+    determined.
+    """
     complete[np.diag_indices_from(complete)] += RIDGE
-    whole = _diagonal_by_rows(complete, sizes)
-    observed = _diagonal_by_factor(complete - missing)
+    whole = _diagonal_by_rows(complete, sizes, change)
+    observed = _diagonal_by_factor(complete - missing, change)
     if observed is not None and np.all(LEAST_SHARE * observed < whole):
         return observed
     # Something is not determined. Sampling noise mixes a little of its directions into all other couplings, which are
     # therefore judged without them.
     share, directions = eigh(complete - missing, complete)
-    squares = directions**2
+    squares = (directions if change is None else change.of_rows(directions)) ** 2
     determined = share > LEAST_SHARE
     found: Array = np.sum(squares[:, determined] / share[determined], axis=1)
     found[np.sum(squares[:, ~determined], axis=1) > MOST_UNDETERMINED * whole] = np.inf
     return found
 
 
-def _diagonal_by_rows(complete: Array, sizes: _Sizes) -> Array:
+def _diagonal_by_rows(complete: Array, sizes: _Sizes, change: Change | None) -> Array:
     """The diagonal of the inverse of a matrix that couples no two rows of (J, K) or of L."""
     J, K, L = _places(sizes)
+    inverse = np.zeros_like(complete) if change is not None else None
     diagonal = np.empty(len(complete))
     for rows in [*(np.r_[j, k] for j, k in zip(J, K, strict=True)), *(np.r_[row] for row in L)]:
-        diagonal[rows] = np.diag(np.linalg.inv(complete[np.ix_(rows, rows)]))
-    return diagonal
+        own = np.linalg.inv(complete[np.ix_(rows, rows)])
+        diagonal[rows] = np.diag(own)
+        if inverse is not None:
+            inverse[np.ix_(rows, rows)] = own
+    return diagonal if change is None or inverse is None else change.of_diagonal(inverse)
 
 
-def _diagonal_by_factor(matrix: Array) -> Array | None:
+def _diagonal_by_factor(matrix: Array, change: Change | None) -> Array | None:
     """The diagonal of the inverse; None for a matrix that is not positive definite."""
     factor, failed = dpotrf(matrix, lower=1)
     if failed:
         return None
     inverse, _ = dpotri(factor, lower=1, overwrite_c=1)
-    diagonal: Array = np.diag(inverse).copy()
+    diagonal: Array = np.diag(inverse).copy() if change is None else change.of_diagonal(inverse)
     return diagonal

@@ -30,7 +30,7 @@ from kising.learning.steps.base import Step
 from kising.learning.steps.choice import choose
 from kising.learning.trace import trace_row
 from kising.learning.verdict import converged_blocks, judge, relative_sizes
-from kising.model import BondScales, Couplings, Spins
+from kising.model import Array, BondScales, Couplings, Spins
 from kising.options import Learner, iteration_limit
 from kising.seeds import Seed
 
@@ -75,6 +75,9 @@ class Session:
     seed: Seed
     given_start: Couplings | None = None
     """couplings to start from; None: as the learner says"""
+    input_shift: Array | None = None
+    """means of the inputs before they were centred, in the units of the inputs, (p,): standard errors of biases are
+    those for the inputs as they were"""
     threads: int = 1
     """they change the time, not the result"""
 
@@ -89,6 +92,7 @@ class Session:
         scales: BondScales,
         truth: Couplings | None = None,
         start: Couplings | None = None,
+        input_shift: Array | None = None,
         threads: int = 1,
     ) -> Session:
         """A session for a recording that was checked before; an InputError where the learner cannot treat it."""
@@ -97,7 +101,7 @@ class Session:
         problem = prepare(recording, hidden, scales, truth, aligned=aligned, bias=learner.bias)
         patience = PATIENCE[learner.start] if start is None else 0
         step = choose(problem, learner, estep, patience=patience)
-        return cls(step=step, seed=seed, given_start=start, threads=threads)
+        return cls(step=step, seed=seed, given_start=start, input_shift=input_shift, threads=threads)
 
     @property
     def problem(self) -> Problem:
@@ -220,7 +224,8 @@ class Session:
         if state.outcome == "diverged":
             return None
         seed = error_seed(self.seed)
-        errors = standard_errors(self.step.learned(state), self.problem.slices, seed=seed)
+        learned, slices = self.step.learned(state), self.problem.slices
+        errors = standard_errors(learned, slices, seed=seed, shift=self.input_shift)
         noise = self.step.monte_carlo_error(state)
         return errors if noise is None else Couplings(*map(np.hypot, errors, noise))
 

@@ -274,7 +274,8 @@ def monte_carlo_error(sampler: Sampler, blocks: list[slice], *, cut_short: bool 
     to tell.
     """
     means = _whole_batches(sampler) if sampler.averages else _late(sampler)
-    if not (sampler.averages or cut_short) or len(means) < LEAST_BATCHES:
+    least = LEAST_BATCHES if sampler.averages else LEAST_LATE
+    if not (sampler.averages or cut_short) or len(means) < least:
         return None
     error: Array = np.std(means, axis=0, ddof=1) / np.sqrt(len(means))
     for part, drift in zip(blocks, _drift(means, blocks), strict=True):
