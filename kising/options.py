@@ -407,13 +407,15 @@ class Learner(Section):
         ),
     ] = 3
     max_iterations: Annotated[
-        int,
+        int | None,
         Option(
-            kind=Whole(1),
-            help="EM iterations after which learning ends unconverged.",
+            kind=Whole(1, nullable=True),
+            help="EM iterations after which learning ends unconverged; null: "
+            + ", ".join(f"{n} with {names}" for n, names in registry.iteration_limits().items())
+            + ".",
             applies=(_learning,),
         ),
-    ] = 300
+    ] = None
     noise: Annotated[
         float,
         Option(
@@ -424,14 +426,16 @@ class Learner(Section):
         ),
     ] = 0.1
     prior: Annotated[
-        Literal["none"] | float,
+        Literal["none", "auto"] | float,
         Option(
-            kind=WordOrReal(("none",), Real(above=0)),
-            help="Width of a Gaussian prior of every coupling, in bond scales; none: maximum likelihood.",
+            kind=WordOrReal(("none", "auto"), Real(above=0)),
+            help="Width of a Gaussian prior of every coupling, in bond scales; auto: the size of a block's usual "
+            "coupling; none: maximum likelihood.",
             applies=(_learning, _step("scaled")),
             since=6,
+            implied="none",
         ),
-    ] = "none"
+    ] = "auto"
     l1: Annotated[
         float,
         Option(
@@ -451,6 +455,16 @@ class Learner(Section):
         ),
     ] = "none"
     estep: EStep = EStep()
+
+
+def iteration_limit(learner: Learner, hidden: int, *, gaps: bool = False) -> int:
+    """EM iterations after which learning ends unconverged: those asked for, or those that the estimator is given.
+    `gaps` says whether entries of the recording are missing.
+    """
+    if learner.max_iterations is not None:
+        return learner.max_iterations
+    name = learner.estimator if hidden or gaps else registry.AUTO
+    return registry.resolve(name, hidden, coupled=learner.hidden_couplings, gaps=gaps).most_iterations
 
 
 class Score(Section):

@@ -18,6 +18,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from kising.messages import listing
+
 if TYPE_CHECKING:
     from kising.options import Learner
 
@@ -66,6 +68,8 @@ class Estimator:
     """options that have an effect with this estimator, and not with all"""
     iterations: int | None = None
     """EM iterations that learning usually takes, where that depends on the estimator alone"""
+    most_iterations: int = 300
+    """EM iterations that learning may take by default"""
 
     @property
     def knows_M(self) -> bool:
@@ -125,6 +129,7 @@ ESTIMATORS = (
         unbiased=True,
         samples=True,
         iterations=150,
+        most_iterations=1000,
     ),
     Estimator(
         name="bp",
@@ -177,6 +182,12 @@ def resolve(name: str, hidden: int, *, coupled: bool = False, gaps: bool = False
 def candidates(name: str) -> tuple[Estimator, ...]:
     """The estimators that a name may stand for: two for `auto`."""
     return (resolve(name, 0), resolve(name, AUTO_LARGEST_EXACT + 1)) if name == AUTO else (entry(name),)
+
+
+def iteration_limits() -> dict[int, str]:
+    """The estimators that may take each number of EM iterations by default, in words."""
+    limits = sorted({entry.most_iterations for entry in ESTIMATORS})
+    return {n: listing(entry.name for entry in ESTIMATORS if entry.most_iterations == n) for n in limits}
 
 
 def why_sampled(name: str, hidden: object, *, coupled: bool = False, gaps: bool = False) -> str | None:

@@ -26,7 +26,7 @@ from kising.estimators.paths.statistics import window
 from kising.estimators.paths.timeline import Timeline
 from kising.estimators.sampling import Sampling
 from kising.estimators.slices import Slices
-from kising.learning.information import inverse_diagonal
+from kising.learning.information import inverse_diagonal, moved_biases
 from kising.learning.layout import Rows, from_rows, rows_of
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
@@ -47,8 +47,12 @@ LEAST_CORRELATION = 0.1
 LEAST_VARIANCE = 0.01
 
 
-def sampled_standard_errors(couplings: Couplings, slices: Slices, *, seed: Seed) -> Couplings:
-    """The standard error of every coupling; infinite where the recording does not determine it."""
+def sampled_standard_errors(
+    couplings: Couplings, slices: Slices, *, seed: Seed, shift: Array | None = None
+) -> Couplings:
+    """The standard error of every coupling; infinite where the recording does not determine it. `shift` is that of
+    `standard_errors`.
+    """
     network, timeline = network_of(couplings), Timeline.of(slices)
     columns = _learned_columns(couplings)
     size = sum(x.size for x in couplings)
@@ -71,7 +75,8 @@ def sampled_standard_errors(couplings: Couplings, slices: Slices, *, seed: Seed)
         missing = (missing - samples * centre) / (samples - 1)
         places = np.cumsum([0, *(len(chosen) for chosen in columns)])
         rows = [np.arange(a, b) for a, b in pairwise(places)]
-        variance = inverse_diagonal(complete / (FEW * n_steps), missing / n_steps, rows) / n_steps
+        change = moved_biases(couplings, places[:-1].tolist(), shift)
+        variance = inverse_diagonal(complete / (FEW * n_steps), missing / n_steps, rows, change) / n_steps
     return _as_couplings(np.sqrt(variance), couplings)
 
 

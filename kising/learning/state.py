@@ -125,7 +125,8 @@ class History(NamedTuple):
     shrinking: int
     """number of iterations in a row in which it has become smaller"""
     velocity: Array
-    """momentum of plain ascent, in units of the couplings, (n,)"""
+    """the last move, where steps have momentum: of plain ascent in units of the couplings, of samples in those of the
+    bond scale, (n,)"""
 
     def without_steps(self) -> "History":
         """The history without the steps that acceleration would build on."""
@@ -153,8 +154,6 @@ class Sampler(NamedTuple):
     """sums of the couplings over batches of iterations, in units of the bond scale, (k, n)"""
     batch: int
     """iterations per batch"""
-    arrived: tuple[bool, ...] = tuple(False for _ in BLOCKS)
-    """for each block: whether full steps had ceased to lead anywhere when averaging began"""
 
 
 class Mixture(NamedTuple):

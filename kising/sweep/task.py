@@ -154,6 +154,7 @@ def _learn(
     return {
         "estimator": result.estimator,
         "outcome": result.outcome,
+        "missing": result.missing,
         **{f"converged_{x}": done for x, done in result.converged.items()},
         **{f"rmse_{x}": scores[x] for x in result.converged},
         **(_coverage(couplings, errors, truth, scales, result.converged) if errors is not None else {}),
