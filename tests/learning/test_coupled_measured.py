@@ -42,12 +42,12 @@ def test_errors_of_every_block_fall_as_one_over_root_t(capsys: pytest.CaptureFix
         )
     with capsys.disabled():
         print("\n" + "\n".join(lines))
-    # 616 couplings from a thousand steps are not yet in the range of large T: errors there are larger than 1/√T says.
+    # 600 couplings from a thousand steps are not yet in the range of large T: errors there are larger than 1/√T says.
     assert all(abs(slope + 0.5) < 0.1 for slope in last.values()), last
     assert all(slope < -0.4 for slope in slopes.values()), slopes
 
 
-@pytest.mark.parametrize(("length", "networks"), [(10_000, 16), (30_000, 4)])
+@pytest.mark.parametrize(("length", "networks"), [(10_000, 60)])
 def test_intervals_of_every_block_hold_the_truth(
     length: int, networks: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
