@@ -79,3 +79,20 @@ def test_one_start_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
             f"the best of their network; the lowest {max(behind):.2f} nats"
         )
     assert low <= 1
+
+
+def test_a_prior_helps_where_recordings_are_short(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {
+        prior: [learned(network, 1_000, prior=prior)[1].rmse for network in range(6)]
+        for prior in ("none", 3.0, 1.0)
+    }
+    means = {
+        prior: {block: float(np.mean([rmse[block] for rmse in rows])) for block in LEARNED}
+        for prior, rows in found.items()
+    }
+    with capsys.disabled():
+        for prior, errors in means.items():
+            shown = ", ".join(f"{block} {x:.3f}" for block, x in errors.items())
+            print(f"\nRMSE at T = 1000, six networks, prior {prior}: {shown}", end="")
+        print()
+    assert all(means[1.0][block] < means[3.0][block] < means["none"][block] for block in LEARNED)
