@@ -180,3 +180,24 @@ def test_the_block_costs_time() -> None:
         for flag in (True, False)
     )
     assert with_M > without
+
+
+def test_a_recording_is_held_out_fold_by_fold(tmp_path) -> None:
+    truth = draw_couplings(6, 1, bias=0.3, hidden_coupling=3.0, seed=3)
+    np.save(tmp_path / "data.npy", simulate(truth, 3000, seed=4).visible)
+    sweep = {
+        "name": "folds",
+        "seed": 1,
+        "model": {"hidden": 1},
+        "data": {"file": str(tmp_path / "data.npy"), "folds": 2},
+        "learner": {"estimator": "exact"},
+        "axes": {"learner.hidden_couplings": [True, False]},
+    }
+    runs = run_sweep(sweep, out=tmp_path / "r", in_process=True).runs
+    assert (runs["status"] == "done").all(), runs["error"].tolist()
+    by = runs.groupby("learner.hidden_couplings")[["held_out", "forecast", "held_out_memoryless"]].mean()
+    assert by.loc[True, "held_out"] > by.loc[False, "held_out"]
+    assert by.loc[True, "forecast"] > by.loc[False, "forecast"]
+    # The control without memory has no M, whatever the learner has.
+    assert by.loc[True, "held_out_memoryless"] == by.loc[False, "held_out_memoryless"]
+    assert (runs["converged_M"].notna() == runs["learner.hidden_couplings"].astype(bool)).all()
