@@ -95,6 +95,11 @@ def main() -> None:
 @click.option(
     "--stale", type=click.Choice(["keep", "redo"]), help="What to do with runs made by other numerics."
 )
+@click.option(
+    "--mirror",
+    metavar="URL",
+    help="Keep a copy there, and go on from it: s3://bucket/prefix, gs://, az://, or a directory.",
+)
 @click.option("--local-debug", is_flag=True, help="Run in this process, without Ray.")
 @_plainly
 def run(
@@ -107,6 +112,7 @@ def run(
     retry_failed: bool,
     fail_fast: bool,
     stale: Literal["keep", "redo"] | None,
+    mirror: str | None,
     local_debug: bool,
 ) -> None:
     """Run a sweep file, or go on with the sweep in a directory."""
@@ -124,6 +130,7 @@ def run(
             retry_failed=retry_failed,
             fail_fast=fail_fast,
             stale=stale,
+            mirror=mirror,
             command=shlex.join(["kising", *sys.argv[1:]]),
             stop=stop,
             observers=(display, _farewell(stop)),

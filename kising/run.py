@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +23,7 @@ from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec, recor
 from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.mirror.copying import mirrored
 from kising.sweep.store.run_store import Store
 from kising.sweep.store.verify import SHOWN
 from kising.version import NUMERICS, __version__
@@ -93,6 +94,8 @@ class Session:
     """stop at the first failed run"""
     stale: Stale | None = None
     """what to do with runs made by other numerics; None: refuse to go on"""
+    mirror: str | None = None
+    """URL of a copy of the directory, from which another machine can go on; None: there is none"""
     command: str = ""
     """for the manifest"""
     stop: StopRequest = field(default_factory=StopRequest)
@@ -115,12 +118,13 @@ def run_sweep(
     fail_fast: bool = False,
     in_process: bool = False,
     stale: Stale | None = None,
+    mirror: str | None = None,
 ) -> Results:
     """Run a sweep, or go on with it, and return its tables.
 
     `path_or_spec` is a sweep file, the directory of a sweep that was run before, a spec or a mapping with the
-    keys of a sweep file. Results go to `out`, by default results/<name>. What is finished there already is
-    not run again.
+    keys of a sweep file. Results go to `out`, by default results/<name>. What is finished there already, or in
+    `mirror`, is not run again.
     """
     session = Session(
         address=address,
@@ -129,6 +133,7 @@ def run_sweep(
         retry_failed=retry_failed,
         fail_fast=fail_fast,
         stale=stale,
+        mirror=mirror,
         command="run_sweep",
     )
     spec, directory = locate(path_or_spec, out, preset=preset, overrides=overrides)
@@ -165,7 +170,10 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
     plan = Plan.of(spec)
     recording = recording_of(spec.data)
     directory = SweepDirectory.create(path)
-    with directory.lock(session.command):
+    with (
+        directory.lock(session.command),
+        mirrored(session.mirror, directory, spec.name, session.say) as mirror,
+    ):
         store = Store.open(directory)
         scan, misfits = store.recover()
         todo, failed = _to_do(plan, store, scan, session)
@@ -177,6 +185,8 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
         directory.write_sweep(dump_spec(spec))
         directory.write_manifest(numerics=NUMERICS, command=session.command)
         tables = Tables(store, plan)
+        if mirror is not None:
+            session = replace(session, observers=(mirror, *session.observers))
         outcome = _conduct(plan, todo, failed, store, directory, tables, session, recording)
         store.compact()
         frames = tables.write()
