@@ -141,6 +141,11 @@ def init(name: str | None, source: str | None, recording: Path | None) -> None:
 @click.option(
     "--shrink", is_flag=True, help="Let finished runs that the edited sweep no longer has leave the tables."
 )
+@click.option(
+    "--mirror",
+    metavar="URL",
+    help="Keep a copy there, and go on from it: s3://bucket/prefix, gs://, az://, or a directory.",
+)
 @click.option("--local-debug", is_flag=True, help="Run in this process, without Ray.")
 @_plainly
 def run(
@@ -154,6 +159,7 @@ def run(
     fail_fast: bool,
     stale: Literal["keep", "redo"] | None,
     shrink: bool,
+    mirror: str | None,
     local_debug: bool,
 ) -> None:
     """Run a sweep file, or go on with the sweep in a directory."""
@@ -175,6 +181,7 @@ def run(
             fail_fast=fail_fast,
             stale=stale,
             shrink=shrink,
+            mirror=mirror,
             command=shlex.join(["kising", *sys.argv[1:]]),
             stop=stop,
             observers=(display, announced(stop, say)),
