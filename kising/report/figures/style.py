@@ -22,7 +22,10 @@ LINE_STYLES: Final = ("-", "--")
 #: The blocks as captions list them.
 ALL_BLOCKS: Final = f"{', '.join(BONDS[:-1])} and {BONDS[-1]}"
 
-PANEL_INCHES: Final = (4.4, 4.0)
+PANEL_INCHES: Final = (4.4, 3.4)
+"""Width and height of a panel without its legend."""
+LEGEND_INCHES: Final = 0.18
+"""Height of a row of a legend."""
 
 _LABELS: Final = {
     "data.length": "length of the recording T (steps)",
@@ -49,6 +52,11 @@ _SLUGS: Final = {"data.length": "length", "network.size": "size", "network.fract
 def axis_label(key: str) -> str:
     """What a parameter is called along an axis."""
     return _LABELS.get(key, key)
+
+
+def axis_name(key: str) -> str:
+    """What a parameter is called in a sentence."""
+    return axis_label(key).removesuffix(" (steps)")
 
 
 def axis_slug(key: str) -> str:
