@@ -152,7 +152,7 @@ def describe_status(path: Path) -> Iterator[str]:
     if progress is None:
         yield from _without_progress(directory, alive)
         return
-    state = _state(directory, progress, alive)
+    state = state_of(directory, progress, alive)
     yield f"{path}: {state}, {progress.done} of {progress.total} runs done, {progress.failed} failed"
     if alive == "running" and progress.state not in OVER:
         flight = f"{plural(progress.running, 'run')} in flight on {plural(progress.workers, 'worker')}"
@@ -172,7 +172,7 @@ def describe_status(path: Path) -> Iterator[str]:
     yield from _failed(path, listed, progress.failed)
 
 
-def _state(directory: SweepDirectory, progress: Progress, alive: Liveness) -> str:
+def state_of(directory: SweepDirectory, progress: Progress, alive: Liveness) -> str:
     """What the sweep is doing, in one word."""
     if alive == "silent":
         return "running?"
