@@ -79,6 +79,7 @@ def shell(name: str) -> str:
         '<div hidden><h3>Nodes</h3><ul id="nodes"></ul></div>',
         '<div hidden><h3>Longest in flight</h3><ul id="flights"></ul></div>',
         '<div hidden><h3>Failed runs</h3><ul id="failures"></ul></div></div>',
+        '<p class="soft">Figures and tables follow the finished runs, some seconds late.</p>',
         '<div id="report"></div>',
         '<script src="live.js"></script>',
     ]
