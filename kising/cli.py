@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import signal
 import sys
@@ -16,16 +17,15 @@ import click
 
 from kising.arguments import FIT
 from kising.errors import InputError, KisingError, SpecError
-from kising.flags import Numbers, flags, given
+from kising.flags import Numbers, flags, given, reading_flags
 from kising.messages import plural
+from kising.options import READING
 from kising.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from kising.report.results import Results
-    from kising.sweep.drive.progress import Snapshot
-    from kising.sweep.drive.signals import StopRequest
     from kising.sweep.spec import SweepSpec
 
 # Exit codes: 0 all went well, 1 failed runs or a failure of the machine, 2 a mistake in what was asked, 128 + n
@@ -46,10 +46,18 @@ def _plainly(command: Callable[..., None]) -> Callable[..., None]:
         except KisingError as error:
             click.echo(f"kising: {error}", err=True)
             sys.exit(MISTAKE if isinstance(error, InputError) else FAILED)
+        except MemoryError as error:
+            click.echo(f"kising: not enough memory for this: {error}", err=True)
+            sys.exit(FAILED)
         except BrokenPipeError:
             # The reader has gone (`kising status | head`): there is nobody to report to.
             sys.stderr.close()
             sys.exit(FAILED)
+        except OSError as error:
+            # A name that no file can have is a mistake; anything else that was not foreseen is the machine's.
+            name = str(error.filename or "")[:200]
+            click.echo(f"kising: {name}: {error.strerror or error}", err=True)
+            sys.exit(MISTAKE if error.errno == errno.ENAMETOOLONG else FAILED)
 
     return wrapped
 
@@ -135,6 +143,11 @@ def init(name: str | None, source: str | None, recording: Path | None) -> None:
     "--shrink", is_flag=True, help="Let finished runs that the edited sweep no longer has leave the tables."
 )
 @click.option("--page", is_flag=True, help="Serve a live page of the sweep on this machine while it runs.")
+@click.option(
+    "--mirror",
+    metavar="URL",
+    help="Keep a copy there, and go on from it: s3://bucket/prefix, gs://, az://, or a directory.",
+)
 @click.option("--local-debug", is_flag=True, help="Run in this process, without Ray.")
 @_plainly
 def run(
@@ -149,13 +162,17 @@ def run(
     stale: Literal["keep", "redo"] | None,
     shrink: bool,
     page: bool,
+    mirror: str | None,
     local_debug: bool,
 ) -> None:
     """Run a sweep file, or go on with the sweep in a directory."""
     from kising.run import Session, locate
     from kising.run import run as run_session
     from kising.sweep.drive.progress import open_display
-    from kising.sweep.drive.signals import stop_on_signals
+    from kising.sweep.drive.signals import announced, stop_on_signals
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
 
     spec, directory = locate(source, out, preset=preset, overrides=overrides)
     with ExitStack() as stack:
@@ -173,32 +190,18 @@ def run(
             fail_fast=fail_fast,
             stale=stale,
             shrink=shrink,
+            mirror=mirror,
             command=shlex.join(["kising", *sys.argv[1:]]),
             stop=stop,
-            observers=(display, _farewell(stop)),
-            say=lambda line: click.echo(line, err=True),
+            observers=(display, announced(stop, say)),
+            say=say,
         )
         results = run_session(spec, directory, session)
     _conclude(spec, results, stop.reason)
 
 
-def _farewell(stop: StopRequest) -> Callable[[Snapshot], None]:
-    """Confirm, once, that the sweep is stopping, and say what happens until it ends."""
-    told: list[str] = []
-
-    def observe(snapshot: Snapshot) -> None:
-        if stop.level and not told:
-            told.append(stop.reason)
-            click.echo(
-                f"stopping ({stop.reason}): waiting some seconds for {plural(snapshot.running, 'run')} in flight; "
-                "Ctrl-C again stops at once",
-                err=True,
-            )
-
-    return observe
-
-
 def _conclude(spec: SweepSpec, results: Results, reason: str) -> None:
+    from kising.report.choice import choice_among
     from kising.report.console import show as show_tables
     from kising.sweep.failures import failure_of
     from kising.sweep.labels import varied_keys
@@ -209,6 +212,8 @@ def _conclude(spec: SweepSpec, results: Results, reason: str) -> None:
     resume = f"kising run {shlex.quote(str(directory))}"
     if len(results.runs):
         show_tables(_console(), results.summary, results.scaling)
+    for line in () if outcome.unfinished else choice_among(results.runs):
+        click.echo(line)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
     failed = results.runs[results.runs["status"] == "failed"]
     if len(failed):
@@ -313,7 +318,11 @@ def show(directory: Path, run: str) -> None:
 @_directory
 @_plainly
 def verify(directory: Path) -> None:
-    """Check every part against its checksum and every row against the plan."""
+    """Check every part against its checksum and the log, every row against the plan, every table against the parts.
+
+    Exit code 0: nothing is missing, damaged or forged.
+    """
+    from kising.report.tables import derived
     from kising.run import locate
     from kising.sweep.plan import Plan
     from kising.sweep.store.directory import SweepDirectory
@@ -321,10 +330,10 @@ def verify(directory: Path) -> None:
 
     opened = SweepDirectory.open(directory)
     spec, _ = locate(directory)
-    report = check(opened, Plan.of(spec))
+    report = check(opened, Plan.of(spec), derived)
     for line in report.lines():
         click.echo(line)
-    if not report.sound:
+    if not report.in_order:
         sys.exit(FAILED)
 
 
@@ -342,6 +351,7 @@ def verify(directory: Path) -> None:
 def report(directory: Path, form: str) -> None:
     """Rewrite a sweep's tables from its parts, and make a page with figures, claims and their verdicts."""
     from kising.report.build import build
+    from kising.report.choice import choice_among
     from kising.report.console import show as show_tables
     from kising.report.tables import refresh_tables
 
@@ -352,6 +362,8 @@ def report(directory: Path, form: str) -> None:
         return
     if len(frames.runs):
         show_tables(_console(), frames.summary, frames.scaling)
+    for line in choice_among(frames.runs):
+        click.echo(line)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
     for path in built.figures:
         click.echo(f"Figure: {path}")
@@ -388,15 +400,16 @@ def report(directory: Path, form: str) -> None:
     show_default=True,
     help="Parts held out, to choose --hidden.",
 )
-@click.option("--key", help="Which array of a .npz or .mat file.")
-@click.option("--bin", metavar="TIME", help="Width of a bin, such as 20ms: FILE holds spike times.")
 @click.option(
-    "--trials", type=click.Path(path_type=Path), help="With --bin: table of starts and stops of trials."
+    "--address", metavar="HOST:PORT", help="Choose --hidden on the Ray cluster there; see `kising run`."
 )
+@click.option("--local-debug", is_flag=True, help="Choose --hidden in this process, without Ray.")
 @click.option(
-    "--covariates", type=click.Path(path_type=Path), help="Table of known inputs, one row per step."
+    "--missing",
+    type=click.Choice(["sample", "drop"]),
+    help="Missing entries: average over them, or leave out steps that have any [sample].",
 )
-@click.option("--delimiter", help="What separates the cells of a text file [recognised].")
+@reading_flags()
 @flags(FIT)
 @_plainly
 def fit(
@@ -407,11 +420,9 @@ def fit(
     errors: bool | None,
     threads: int | None,
     folds: int,
-    key: str | None,
-    bin: str | None,  # noqa: A002
-    trials: Path | None,
-    covariates: Path | None,
-    delimiter: str | None,
+    address: str | None,
+    local_debug: bool,
+    missing: str | None,
     **options: Any,
 ) -> None:
     """Learn couplings from a recording of your own: .npy, .npz, .csv, .tsv, .parquet or .mat, one row per time step.
@@ -423,7 +434,7 @@ def fit(
     from kising.fitting.command import run as run_fit
     from kising.sweep.drive.signals import stop_on_signals
 
-    reading = {"key": key, "bin": bin, "trials": trials, "covariates": covariates, "delimiter": delimiter}
+    reading = {name: options.pop(name) for name in READING} | {"missing": missing}
     request = Request(
         file=file,
         hidden=hidden,
@@ -432,6 +443,8 @@ def fit(
         errors=errors,
         threads=threads,
         folds=folds,
+        address=address,
+        in_process=local_debug,
         reading=given(reading),
         options=given(options),
         command=shlex.join(["kising", *sys.argv[1:]]),

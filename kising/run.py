@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kising.errors import ShrinkError, StaleError
+from kising.errors import ShrinkError, StaleError, StoreError
 from kising.messages import plural
 from kising.report.results import Results
 from kising.sweep.drive.conductor import Observer, Policy, conduct
@@ -32,7 +32,9 @@ from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec, recor
 from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.mirror.copying import mirrored
 from kising.sweep.store.run_store import Store
+from kising.sweep.store.verify import SHOWN
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ class Session:
     """what to do with runs made by other numerics; None: refuse to go on"""
     shrink: bool = False
     """leave finished runs that the sweep no longer has out of the tables; otherwise refuse to"""
+    mirror: str | None = None
+    """URL of a copy of the directory, from which another machine can go on; None: there is none"""
     command: str = ""
     """for the manifest"""
     stop: StopRequest = field(default_factory=StopRequest)
@@ -89,14 +93,15 @@ def run_sweep(
     in_process: bool = False,
     stale: Stale | None = None,
     shrink: bool = False,
+    mirror: str | None = None,
     progress: bool | None = None,
 ) -> Results:
     """Run a sweep, or go on with it, and return its tables.
 
     `path_or_spec` is a sweep file, the directory of a sweep that was run before, a spec or a mapping with the
     keys of a sweep file. Results go to `out`, by default results/<name>, or results/<name>-<preset>. What is
-    finished there already is not run again. `shrink`: finished runs that an edited sweep no longer has may leave
-    the tables. `progress`: show how far it is; None: in terminals and notebooks.
+    finished there already, or in `mirror`, is not run again. `shrink`: finished runs that an edited sweep no longer has
+    may leave the tables. `progress`: show how far it is; None: in terminals and notebooks.
     """
     spec, directory = locate(path_or_spec, out, preset=preset, overrides=overrides)
     display = display_for(spec.name, progress)
@@ -108,6 +113,7 @@ def run_sweep(
         fail_fast=fail_fast,
         stale=stale,
         shrink=shrink,
+        mirror=mirror,
         command="run_sweep",
         observers=() if display is None else (display,),
     )
@@ -150,11 +156,16 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
     plan = Plan.of(spec)
     recording = recording_of(spec.data)
     directory = SweepDirectory.create(path)
-    with directory.lock(session.command):
+    with (
+        directory.lock(session.command),
+        mirrored(session.mirror, directory, spec.name, session.say) as mirror,
+    ):
         store = Store.open(directory)
-        scan = store.scan()
+        scan, misfits = store.recover()
         _check_shrinking(plan, scan, directory, session)
         todo, failed = _to_do(plan, store, scan, session)
+        for line in misfits[:SHOWN]:
+            session.say(f"a row was set aside, its run is run again: {line}")
         _tell(plan, scan, todo, path, session.say)
         for note in recording.notes if recording is not None else ():
             session.say(f"{spec.data.file}: {note}")
@@ -168,10 +179,18 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
             failures=failures_in(store, plan.ids[failed][:SHOWN_FAILURES]),
         ):
             tables = Tables(store, plan)
+            if mirror is not None:
+                session = replace(session, observers=(mirror, *session.observers))
             outcome = _conduct(plan, todo, failed, store, directory, tables, session, recording, progress)
             progress.finishing()
             store.compact()
             frames = tables.write()
+            lacking = plan.n_runs - outcome.unfinished - len(frames.runs)
+            if lacking > 0:
+                raise StoreError(
+                    f"{path}: {lacking} finished runs are missing from the tables, because parts vanished or were "
+                    "damaged while this ran: run the same command again"
+                )
             progress.end("finished" if not outcome.unfinished else "interrupted")
     return Results.of(frames, path, outcome)
 
@@ -219,6 +238,13 @@ def _tell(plan: Plan, scan: Scan, todo: _Mask, path: Path, say: Say) -> None:
     """What the parts hold besides, or instead of, what the plan wants."""
     for damaged in scan.damaged:
         say(f"a damaged part was set aside, its runs are run again: {damaged.name}: {damaged.reason}")
+    found = scan.inventory
+    for name, rows in list(found.vanished.items())[:SHOWN]:
+        say(f"a part has vanished, its runs are run again: {name}, with {rows} rows")
+    if found.log.state == "damaged" or found.log_was_lost:
+        say(
+            f"{path / 'parts.log'} was {'damaged' if found.log.lines else 'missing'}: made anew from the parts"
+        )
     for name in scan.strays:
         say(f"{path / 'parts' / name} is not a part: left alone, not read")
     left_out = len(orphans(plan, scan))

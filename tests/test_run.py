@@ -84,7 +84,7 @@ def test_results_print_on_one_screen_and_compare(reference, tmp_path) -> None:
     assert "0 runs (none yet)" in repr(nothing)
 
 
-@pytest.mark.parametrize("cpus", [1, 2])
+@pytest.mark.parametrize("cpus", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_ray_gives_the_same_bits_as_in_process(reference, tmp_path, cpus: int) -> None:
     assert_same_bits(run_sweep(TINY, out=tmp_path / "r", cpus=cpus).runs, reference)
 
@@ -346,7 +346,7 @@ def test_ctrl_c_keeps_what_finished_and_says_how_to_go_on(tmp_path) -> None:
     file = tmp_path / "long.yaml"
     file.write_text(
         "name: long\nseed: 3\nrealizations: 200\nmodel: {visible: 12, hidden: 3}\n"
-        "learner: {estimator: bp, max_iterations: 60}\ndata: {length: 4000}\n"
+        "learner: {estimator: bp, max_iterations: 60}\ndata: {length: 2000}\n"
     )
     out = tmp_path / "r"
     driver = start_command(out, file)

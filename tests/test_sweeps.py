@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[1] / "sweeps"
 FILES = sorted(FOLDER.glob("*.yaml"))
 FIGURES = [path for path in FILES if path.stem.startswith("fig")]
 # ... and what the paper proposes without a figure, and learners that it does not have.
-REPRODUCED = [*FIGURES, FOLDER / "sparse.yaml", FOLDER / "learners.yaml"]
+REPRODUCED = [*FIGURES, FOLDER / "sparse.yaml", FOLDER / "learners.yaml", FOLDER / "paths.yaml"]
 QUICK_SECONDS = 2 * 120  # of one core: two cores, two minutes
 
 
@@ -91,6 +91,7 @@ def test_a_quick_preset_runs_and_is_reported(path: Path, tmp_path: Path) -> None
         "fig8": {"8", "proposed"},
         "sparse": {"proposed"},
         "learners": {"kising"},
+        "paths": {"kising"},
     }
     wanted_here = wanted.get(path.stem, {path.stem.removeprefix("fig").upper()})
     assert wanted_here <= figures

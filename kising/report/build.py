@@ -28,7 +28,6 @@ from kising.sweep.labels import varied_keys
 from kising.sweep.spec import SweepSpec, read_spec
 from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.run_store import Store
 from kising.version import NUMERICS, __version__
 
 #: Most rows of a table on the page; the files have all.
@@ -173,7 +172,6 @@ def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]
         )
         made["runs made by"] = "; ".join(versions)
         made["core-hours"] = f"{runs['seconds'].astype(float).sum() / 3600:.3g}"
-    scan = Store.open(directory, writable=False).scan()
     manifest = directory.read_manifest()
     if manifest is not None:
         made |= {
@@ -184,12 +182,12 @@ def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]
             "packages": ", ".join(f"{name} {version}" for name, version in manifest.packages.items()),
             "command": manifest.command,
         }
-    for name, moment in (
-        ("first runs finished", scan.first_commit),
-        ("last runs finished", scan.last_commit),
-    ):
-        if moment is not None:
-            made[name] = f"{datetime.fromtimestamp(moment / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    # By the clock of the driver's host; nothing but this line depends on it.
+    progress = directory.read_progress()
+    if progress is not None:
+        made["last session's last sign"] = (
+            f"{datetime.fromtimestamp(progress.updated, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        )
     return made
 
 

@@ -23,6 +23,7 @@ SCHEMA: Final = "kising.schema.json"
 MODELINE: Final = f"# yaml-language-server: $schema={SCHEMA}"
 """The first line of every sweep file that comes with kising."""
 #: Fewer steps than this for every coupling, and hidden spins are hard to see.
+FEWEST_FOLDS: Final = 2
 ENOUGH_STEPS: Final = 20
 
 _STARTER: Final = """\
@@ -126,7 +127,7 @@ def starter_from(source: str, name: str) -> str:
 
 def starter_for(recording: Path, name: str, folder: Path) -> str:
     """A sweep over numbers of hidden spins of a recording; `folder` will hold the file."""
-    found = read_content(str(recording))
+    found = read_content(str(recording), FEWEST_FOLDS, {})
     segments = "" if len(found.spins) == 1 else f" in {len(found.spins)} segments"
     most = max(1, min(4, found.n_steps // (ENOUGH_STEPS * 2 * max(found.n_visible, 1))))
     return _RECORDING.format(
@@ -138,7 +139,7 @@ def starter_for(recording: Path, name: str, folder: Path) -> str:
         visible=found.n_visible,
         steps=found.n_steps,
         segments=segments,
-        folds=min(5, max(2, found.n_steps // 10)),
+        folds=min(5, max(FEWEST_FOLDS, found.n_steps // 10)),
         hidden=[0, *(count for count in (1, 2, 4) if count <= most)],
     )
 

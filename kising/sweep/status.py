@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kising.messages import plural
+from kising.options import iteration_limit
 from kising.sweep.drive.cost import CostModel, kind_of, memory
 from kising.sweep.drive.progress import duration
 from kising.sweep.failures import Failure, failures_in
@@ -20,6 +21,7 @@ from kising.sweep.plan import Plan, Point
 from kising.sweep.spec import SweepSpec, read_spec, recording_of
 from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.inventory import take_inventory
 from kising.sweep.store.liveness import OVER, WATCH_SECONDS, Liveness, liveness
 from kising.sweep.store.records import Progress
 from kising.version import NUMERICS
@@ -129,7 +131,7 @@ def calibrate(spec: SweepSpec) -> None:
         data = point.data
         if recording is None:
             data = data.model_copy(update={"length": min(data.length, CALIBRATION_LENGTH)})
-        cap = min(point.learner.max_iterations, CALIBRATION_ITERATIONS)
+        cap = min(iteration_limit(point.learner, point.model.hidden), CALIBRATION_ITERATIONS)
         learner = point.learner.model_copy(update={"max_iterations": cap})
         short = replace(point, data=data, learner=learner)
         for realization in range(3):
@@ -153,7 +155,13 @@ def describe_status(path: Path) -> Iterator[str]:
         yield from _without_progress(directory, alive)
         return
     state = state_of(directory, progress, alive)
+    vanished = take_inventory(directory).vanished
+    if vanished and alive == "ended":
+        state = "damaged"
     yield f"{path}: {state}, {progress.done} of {progress.total} runs done, {progress.failed} failed"
+    if vanished:
+        rows = sum(vanished.values())
+        yield f"  {plural(len(vanished), 'part')} with {rows} rows vanished: see `kising verify {path}`"
     if alive == "running" and progress.state not in OVER:
         flight = f"{plural(progress.running, 'run')} in flight on {plural(progress.workers, 'worker')}"
         eta = f", {duration(progress.eta)} to go" if progress.eta is not None else ""

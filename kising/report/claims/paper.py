@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from kising.blocks import BONDS
 from kising.report.claims.learners import estimator_claims
+from kising.report.claims.model_blocks import block_claims
 from kising.report.claims.sparsity import sparsity_claims
 from kising.report.claims.verdicts import (
     UNKNOWN,
@@ -31,9 +31,8 @@ from kising.report.claims.verdicts import (
     slope,
 )
 from kising.report.figures.curves import sound_averages
-from kising.report.figures.style import ALL_BLOCKS
 from kising.report.figures.views import FRACTION, SIZE, SIZES, describe, groups, joined, varied, with_network
-from kising.report.summary import CONFIDENCE, fraction, scaling
+from kising.report.summary import CONFIDENCE, bonds_of, fraction, listed, scaling
 
 CORRECTED: Final = {"closed": "corrected", "iterated": "iterated-corrected"}
 SLOPE_MARGIN: Final = 0.1
@@ -57,6 +56,7 @@ def claims(runs: pd.DataFrame, couplings: pd.DataFrame) -> list[Finding]:
         *_size(learned),
         *sparsity_claims(learned),
         *estimator_claims(learned),
+        *block_claims(learned),
     ]
 
 
@@ -131,7 +131,7 @@ def _agreement(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[Finding]
     longest = runs[runs["data.length"] == runs["data.length"].max()]
     for where, part in groups(longest):
         own = couplings[couplings["run_id"].isin(part["run_id"])]
-        for block in BONDS:
+        for block in bonds_of(part):
             one = own[own["block"] == block]
             if len(one) < 4 or one["true"].nunique() < 2 or not np.isfinite(one["learned"]).all():
                 continue
@@ -172,7 +172,7 @@ def _weaker_needs_more(runs: pd.DataFrame) -> Iterator[Finding]:
         weak, strong = part["model.strength"].min(), part["model.strength"].max()
         if weak == strong:
             continue
-        for block in BONDS:
+        for block in bonds_of(part):
             needed = [
                 _length_for_half(part[part["model.strength"] == g], f"converged_{block}")
                 for g in (weak, strong)
@@ -227,7 +227,8 @@ def _never_all(runs: pd.DataFrame) -> Iterator[Finding]:
         key for key in ("model.connectivity", "model.strength") if len(dense) and dense[key].nunique() == 1
     ]
     for where, part in groups(dense, "data.length") if len(dense) else ():
-        flags = part[[f"converged_{x}" for x in BONDS]].all(axis="columns")
+        blocks = bonds_of(part)
+        flags = part[[f"converged_{x}" for x in blocks]].all(axis="columns")
         best = max(
             (fraction(flags[part["data.length"] == length]) for length in part["data.length"].unique()),
             key=lambda found: (found[0], found[1]),
@@ -237,7 +238,7 @@ def _never_all(runs: pd.DataFrame) -> Iterator[Finding]:
             "4",
             "With strong couplings on a dense network, never do all runs converge, however long the recording.",
             joined(describe(named, tuple(part[key].iloc[0] for key in named)), where),
-            f"largest fraction of runs with {ALL_BLOCKS} converged, over T",
+            f"largest fraction of runs with {listed(blocks)} converged, over T",
             Measured(*best),
             verdict,
             "holds: some run fails to converge at every T; not: at some T all do, and the lower end is above 0.8",
@@ -277,7 +278,7 @@ def _correction_prevents_divergence(runs: pd.DataFrame) -> Iterator[Finding]:
 
 def _correction_helps(runs: pd.DataFrame) -> Iterator[Finding]:
     for where, plain, corrected in _pairs(runs):
-        for block in BONDS:
+        for block in bonds_of(runs):
             measured = mean(log_ratio(corrected[f"rmse_{block}"], plain[f"rmse_{block}"]))
             yield Finding(
                 "6",
@@ -298,7 +299,7 @@ def _size(runs: pd.DataFrame) -> Iterator[Finding]:
         ratios = undiverged["model.visible"].astype(float) / undiverged["model.hidden"].astype(float)
         if undiverged[SIZE].nunique() < 2 or ratios.max() > 1.1 * ratios.min():
             continue
-        for block in BONDS:
+        for block in bonds_of(undiverged):
             measured = slope(np.log(undiverged[SIZE]), np.log(undiverged[f"rmse_{block}"].astype(float)))
             yield Finding(
                 "7",

@@ -13,7 +13,6 @@ from kising.report.figures.drawing import FigureSpec, Panel
 from kising.report.figures.lines import Axis, draw_lines
 from kising.report.figures.numbers import BARS, Curve, Statistic, lines_of, table_of
 from kising.report.figures.style import (
-    ALL_BLOCKS,
     COLOURS,
     MARKERS,
     OTHER_COLOURS,
@@ -27,9 +26,11 @@ from kising.report.figures.views import (
     joined,
     numeric_axes,
     overlays,
+    varied,
     views,
     with_network,
 )
+from kising.report.summary import bonds_of, listed
 
 _AVERAGES: Final = {"rmse_m": "m", "rmse_mu": "μ", "rmse_pair": "⟨τσ⟩"}
 _SCORES: Final = {
@@ -42,6 +43,9 @@ LARGEST_ERROR: Final = 1.0
 
 _BLOCK_ERRORS: Final = [Curve(f"rmse_{x}", x, COLOURS[x], MARKERS[x]) for x in BONDS]
 _BLOCK_FLAGS: Final = [Curve(f"converged_{x}", x, COLOURS[x], MARKERS[x]) for x in BONDS]
+_LOST: Final = [Curve("lost", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
+#: What decides which blocks are learned.
+_MODELS: Final = ("learner.hidden_couplings", "learner.bias")
 _OVERLAP: Final = [Curve("hidden_overlap", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
 _ESTEP_CONVERGED: Final = [Curve("settled", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
 
@@ -93,6 +97,7 @@ def _figure(
 
 def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
     undiverged = runs[runs["outcome"] != "diverged"]
+    blocks = listed(bonds_of(runs))
     axis = Axis.of(runs, x)
     gone = len(runs) - len(undiverged)
     left_out = f" {gone} of {len(runs)} runs diverged and are left out." if gone else ""
@@ -100,7 +105,7 @@ def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
     yield _figure(
         "error",
         "Error of the learned couplings",
-        f"RMSE of {ALL_BLOCKS} in units of the standard deviation of a non-zero bond: {BARS['mean']}.{left_out} The "
+        f"RMSE of {blocks} in units of the standard deviation of a non-zero bond: {BARS['mean']}.{left_out} The "
         "dotted line is the estimate that is zero everywhere." + (guide if x == "data.length" else ""),
         ((view, _BLOCK_ERRORS, "RMSE (bond scales)") for view in views(undiverged, x)),
         axis,
@@ -108,6 +113,7 @@ def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
         "log",
     )
     yield from _of_many_learners(undiverged, x, axis)
+    yield from _of_models(undiverged, x, axis)
     yield _figure(
         "held-out",
         "Score of what was held out",
@@ -121,7 +127,7 @@ def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
     yield _figure(
         "convergence",
         "Runs that converged",
-        f"Fraction of runs whose {ALL_BLOCKS} had settled when learning ended, each block by itself; "
+        f"Fraction of runs whose {blocks} had settled when learning ended, each block by itself; "
         f"{BARS['fraction']}. Diverged runs count as not converged.",
         ((view, _BLOCK_FLAGS, "fraction of runs converged") for view in views(runs, x)),
         axis,
@@ -137,10 +143,11 @@ def _of_many_learners(runs: pd.DataFrame, x: str, axis: Axis) -> Iterator[Figure
         return
     # A learner looks the same in all panels.
     order = list(dict.fromkeys(series.label for view in crowded for series in view.series))
+    blocks = bonds_of(runs)
     yield _figure(
         "learners",
         "Learners on the same data,",
-        f"The same errors, with one panel for each of {ALL_BLOCKS} and one line for each learner.",
+        f"The same errors, with one panel for each of {listed(blocks)} and one line for each learner.",
         (
             (
                 View(joined(view.title, block), view.series),
@@ -148,12 +155,34 @@ def _of_many_learners(runs: pd.DataFrame, x: str, axis: Axis) -> Iterator[Figure
                 f"RMSE of {block} (bond scales)",
             )
             for view in crowded
-            for block in BONDS
+            for block in blocks
         ),
         axis,
         "mean",
         "log",
         order,
+    )
+
+
+def _of_models(runs: pd.DataFrame, x: str, axis: Axis) -> Iterator[FigureSpec]:
+    """How much likelihood learners lose that leave blocks out, where they differ in that."""
+    if all(runs[key].nunique() < 2 for key in _MODELS):
+        return
+    data = ["realization", *(key for key in varied(runs) if not key.startswith("learner."))]
+    best = runs.groupby(data, dropna=False)["log_likelihood"].transform("max")
+    lost = runs.assign(lost=(best - runs["log_likelihood"]).astype(float))
+    panels = list(overlays(lost, x))
+    yield _figure(
+        "likelihood",
+        "Likelihood that is lost by leaving blocks out,",
+        "Log-likelihood of the recording under the learned couplings, below that of the best learner of the same "
+        f"recording: {BARS['mean']}. It is that of the data learned from: the learner with the most couplings gains "
+        "about half their number, divided by T, from noise.",
+        ((view, _LOST, "nats per slice below the best") for view in panels),
+        axis,
+        "mean",
+        "linear",
+        list(dict.fromkeys(series.label for view in panels for series in view.series)),
     )
 
 

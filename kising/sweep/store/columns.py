@@ -18,7 +18,7 @@ from kising.learning.trace_columns import TRACE
 from kising.options import LEAVES, Header, Leaf, leaves_of
 from kising.sweep.store.column_types import Column, Kind, Summary, runs_of
 
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 
 Row = Mapping[str, object]
 
@@ -51,7 +51,7 @@ _REALIZATION: Final = Column(
 )
 _BASELINES: Final = {
     "visible_only": "a network without hidden spins (J, h, F)",
-    "memoryless": "a network without memory (K, h, b, F, G; J = L = 0)",
+    "memoryless": "a network without memory (K, h, b, F, G; J = L = M = 0)",
 }
 
 RESULTS: Final = (
@@ -66,6 +66,12 @@ RESULTS: Final = (
         meaning="how learning ended: converged, stalled (out of iterations) or diverged; of task infer: "
         "converged if the E-step converged in every slice, else stalled",
         allowed=OUTCOMES,
+    ),
+    Column(
+        "missing",
+        "string",
+        meaning="of learning that stalled: for each block that had not converged, what it lacked; drift and "
+        "Monte-Carlo error are in statistical errors, steps in bond scales",
     ),
     Column(
         "converged_X",
@@ -227,8 +233,8 @@ ROW_COLUMNS: Final = (*COLUMNS, *ARTIFACTS)
 """What a finished run may bring."""
 
 COMMITTED: Final = Column("committed", "int", False)
-"""In parts only: microseconds since 1970 of the commit, strictly growing within a directory whatever the clock
-does. Of two rows of one run it tells the later, through any number of compactions."""
+"""In parts only: number of the commit, strictly growing within a directory. Of two rows of one run it tells the later,
+through any number of compactions. (Older versions counted microseconds since 1970; numbers go on from there.)"""
 
 PART_COLUMNS: Final = (*ROW_COLUMNS, COMMITTED)
 

@@ -35,6 +35,7 @@ class SweepDirectory:
         self.driver_file = path / "driver.json"
         self.lock_file = path / ".lock"
         self.parts = path / "parts"
+        self.parts_log = path / "parts.log"
         self.quarantine = path / "quarantine"
         self.checkpoints = path / "checkpoints"
         self.report = path / "report"

@@ -10,15 +10,23 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from kising.regular_files import read_regular
 from kising.sweep.store.atomic import atomic_write
 from kising.version import __version__
 
 PACKAGES: Final = ("numpy", "numba", "ray", "pyarrow", "pandas")
 """Packages whose versions the manifest records."""
+
+
+LARGEST: Final = 16_000_000
+"""Bytes of a record that are read: ten thousand nodes in progress.json."""
+
+Pid = Annotated[int, Field(ge=1, lt=2**31)]
+"""What the operating system takes for a process."""
 
 
 class _Record(BaseModel):
@@ -30,8 +38,8 @@ class _Record(BaseModel):
     def read(cls, path: Path) -> Self | None:
         """Read the record; None when it is missing or garbled."""
         try:
-            return cls.model_validate_json(path.read_bytes())
-        except (OSError, ValueError):
+            return cls.model_validate_json(read_regular(path, LARGEST))
+        except (OSError, ValueError, RecursionError):
             return None
 
     def write(self, path: Path, *, durable: bool) -> None:
@@ -42,7 +50,7 @@ class _Record(BaseModel):
 class LockHolder(_Record):
     """driver.json: who holds the lock of the directory."""
 
-    pid: int
+    pid: Pid
     host: str
     since: str
     command: str
@@ -93,7 +101,7 @@ class Progress(_Record):
     nodes: dict[str, NodeProgress]  # by host
     oldest: list[BatchProgress]  # those longest in flight, oldest first
     failures: list[RunProgress] = []  # the first few failed runs
-    pid: int
+    pid: Pid
     host: str
     beat: int = 0  # grows with every update
     updated: float  # seconds since 1970, by the clock of that host

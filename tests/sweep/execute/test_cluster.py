@@ -71,6 +71,7 @@ def cluster() -> Iterator[Nodes]:
         yield cluster
 
 
+@pytest.mark.slow
 def test_unequal_nodes_are_filled_by_cpus_and_memory(cluster: Nodes) -> None:
     child = drive(
         cluster,
@@ -158,6 +159,7 @@ def test_a_driver_that_may_not_join_is_told_why(
     assert len(child.stdout.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_nodes_come_late_and_go(cluster: Nodes, tmp_path: Path) -> None:
     body = """
         from pathlib import Path
@@ -165,7 +167,10 @@ def test_nodes_come_late_and_go(cluster: Nodes, tmp_path: Path) -> None:
         from kising.sweep.drive.progress_file import ProgressFile
 
         executor = join()
-        progress_file = ProgressFile(SweepDirectory(Path(sys.argv[2])))
+        directory = SweepDirectory(Path(sys.argv[2]))
+        lock = directory.lock("kising run")
+        lock.__enter__()  # by which `status` knows that a driver is at work
+        progress_file = ProgressFile(directory)
 
         def observe(snapshot):
             progress_file(snapshot)

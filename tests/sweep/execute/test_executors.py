@@ -331,7 +331,7 @@ def test_a_killed_worker_costs_what_came_after_the_checkpoint(killable: Executor
     assert all(3 <= later - earlier <= 8 for earlier, later in pairwise(begun))
 
 
-@pytest.mark.parametrize("act", ["sleep", "loop"])
+@pytest.mark.parametrize("act", ["sleep", pytest.param("loop", marks=pytest.mark.slow)])
 def test_a_run_that_hangs_is_killed(killable: Executor, act: str) -> None:
     source = [FakeRun(n, act if n == 2 else "square") for n in range(12)]
     committed: list[dict[str, object]] = []
@@ -493,6 +493,7 @@ def test_a_ray_of_our_own_is_quiet_and_leaves_nothing_behind() -> None:
     assert (child.returncode, child.stdout, child.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_a_ray_that_was_imported_before_sees_the_token() -> None:
     script = """
         import ray
