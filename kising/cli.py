@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -141,6 +142,7 @@ def init(name: str | None, source: str | None, recording: Path | None) -> None:
 @click.option(
     "--shrink", is_flag=True, help="Let finished runs that the edited sweep no longer has leave the tables."
 )
+@click.option("--page", is_flag=True, help="Serve a live page of the sweep on this machine while it runs.")
 @click.option(
     "--mirror",
     metavar="URL",
@@ -159,6 +161,7 @@ def run(
     fail_fast: bool,
     stale: Literal["keep", "redo"] | None,
     shrink: bool,
+    page: bool,
     mirror: str | None,
     local_debug: bool,
 ) -> None:
@@ -172,7 +175,13 @@ def run(
         click.echo(line, err=True)
 
     spec, directory = locate(source, out, preset=preset, overrides=overrides)
-    with stop_on_signals() as stop, open_display(spec.name, sys.stderr) as display:
+    with ExitStack() as stack:
+        if page:
+            from kising.live.child import page_of
+
+            click.echo(f"Page: {stack.enter_context(page_of(directory))}", err=True)
+        stop = stack.enter_context(stop_on_signals())
+        display = stack.enter_context(open_display(spec.name, sys.stderr))
         session = Session(
             address=address,
             cpus=cpus,
@@ -268,6 +277,29 @@ def status(directory: Path, watch: bool) -> None:
         if not watch or not is_running(directory):
             return
         time.sleep(2)
+
+
+@main.command()
+@_directory
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; one that other machines can reach asks them for a token.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
+@_plainly
+def serve(directory: Path, host: str, port: int) -> None:
+    """Serve a page of a sweep that updates itself while the sweep runs, until Ctrl-C."""
+    from kising.live.server import LiveServer
+    from kising.sweep.store.directory import SweepDirectory
+
+    SweepDirectory.open(directory)
+    server = LiveServer(directory, host, port)
+    click.echo(f"Page: {server.url}\nCtrl-C ends the server; the sweep goes on.")
+    with suppress(KeyboardInterrupt):
+        server.serve_forever(poll_interval=0.2)
+    server.server_close()
 
 
 @main.command()

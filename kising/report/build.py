@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -14,11 +15,12 @@ from kising.messages import plural
 from kising.report.claims.paper import claims
 from kising.report.claims.verdicts import Finding
 from kising.report.figures.curves import curves
-from kising.report.figures.drawing import FigureSpec, write_figure
+from kising.report.figures.drawing import FigureSpec, Limits, csv_of, limits_of, write_figure
 from kising.report.figures.examples import scatters, traces
 from kising.report.figures.views import varied
-from kising.report.page import Content, page
+from kising.report.page import Content, body, page
 from kising.report.point_tables import text_tables
+from kising.report.results import Results
 from kising.report.symbols import symbols
 from kising.report.tables import Frames
 from kising.sweep.failures import failure_of
@@ -46,25 +48,11 @@ def build(path: Path, frames: Frames) -> Report:
     directory = SweepDirectory(path)
     spec = read_spec(directory.sweep_file)
     make_directory(directory.report)
-    figures = [figure for figure in _figures(frames) if figure.panels]
-    findings = claims(frames.runs, frames.couplings) if len(frames.runs) else []
+    gathered = _gather(directory, spec, frames)
+    figures, findings, provenance = gathered
     files = {figure.name: write_figure(figure, directory.report) for figure in figures}
-    provenance = _provenance(directory, frames.runs)
-    text = page(
-        Content(
-            name=spec.name,
-            lead=_lead(spec, frames.runs),
-            symbols=list(symbols(frames.runs)),
-            figures=[(figure, files[figure.name][1]) for figure in figures],
-            tables=list(text_tables(frames.summary, frames.scaling, MOST_ROWS, more=True))
-            if len(frames.runs)
-            else [],
-            more_points=max(len(frames.summary) - MOST_ROWS, 0),
-            failures=_failures(spec, frames.runs),
-            findings=findings,
-            provenance=provenance,
-        )
-    )
+    limits = {name: limits for name, (_, limits) in files.items()}
+    text = page(_content(spec, frames, gathered, limits))
     document = {
         "name": spec.name,
         "description": spec.description,
@@ -90,7 +78,50 @@ def build(path: Path, frames: Frames) -> Report:
     return Report(target, [file for some, _ in files.values() for file in some], document)
 
 
-def _figures(frames: Frames) -> list[FigureSpec]:
+def render(path: Path, frames: Frames | Results) -> tuple[str, dict[str, str]]:
+    """The body of the page as HTML, and the numbers of its figures as CSV by file name; writes nothing."""
+    directory = SweepDirectory(path)
+    spec = read_spec(directory.sweep_file)
+    gathered = _gather(directory, spec, frames)
+    limits = {figure.name: limits_of(figure) for figure in gathered.figures}
+    content = _content(spec, frames, gathered, limits)._replace(kinds=("csv",))
+    # The page around it has the name, and failed runs as they come.
+    html = "\n".join(body(content._replace(failures=[]))[1:])
+    return html, {f"{figure.name}.csv": csv_of(figure) for figure in gathered.figures}
+
+
+class _Gathered(NamedTuple):
+    figures: list[FigureSpec]
+    findings: list[Finding]
+    provenance: dict[str, str]
+
+
+def _gather(directory: SweepDirectory, spec: SweepSpec, frames: Frames | Results) -> _Gathered:
+    return _Gathered(
+        [figure for figure in _figures(frames) if figure.panels],
+        claims(frames.runs, frames.couplings) if len(frames.runs) else [],
+        _provenance(directory, frames.runs),
+    )
+
+
+def _content(
+    spec: SweepSpec, frames: Frames | Results, gathered: _Gathered, limits: Mapping[str, Limits | None]
+) -> Content:
+    tables = text_tables(frames.summary, frames.scaling, MOST_ROWS, more=True) if len(frames.runs) else ()
+    return Content(
+        name=spec.name,
+        lead=_lead(spec, frames.runs),
+        symbols=list(symbols(frames.runs)),
+        figures=[(figure, limits[figure.name]) for figure in gathered.figures],
+        tables=list(tables),
+        more_points=max(len(frames.summary) - MOST_ROWS, 0),
+        failures=_failures(spec, frames.runs),
+        findings=gathered.findings,
+        provenance=gathered.provenance,
+    )
+
+
+def _figures(frames: Frames | Results) -> list[FigureSpec]:
     runs = frames.runs
     if runs.empty:
         return []

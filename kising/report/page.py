@@ -90,6 +90,8 @@ class Content(NamedTuple):
     """id, parameters and reason of every failed run"""
     findings: Sequence[Finding]
     provenance: Mapping[str, str]
+    kinds: Sequence[str] = ("csv", "svg", "png")
+    """of the files of figures that lie beside the page"""
 
 
 def page(content: Content) -> str:
@@ -104,7 +106,7 @@ def body(content: Content) -> list[str]:
         *(f"<p>{escape(line)}</p>" for line in content.lead),
         *_pairs("What the symbols mean", content.symbols, ""),
         '<div class="figures">',
-        *(line for figure, limits in content.figures for line in _figure(figure, limits)),
+        *(line for figure, limits in content.figures for line in _figure(figure, limits, content.kinds)),
         "</div>",
         *_tables(content.tables, content.more_points),
         *_failures(content.failures),
@@ -138,7 +140,7 @@ def _pairs(title: str, pairs: Iterable[tuple[str, str]], kind: str) -> Iterator[
     yield "</dl></details>"
 
 
-def _figure(figure: FigureSpec, limits: Limits | None) -> Iterator[str]:
+def _figure(figure: FigureSpec, limits: Limits | None, kinds: Sequence[str]) -> Iterator[str]:
     shown = figure.panels[:MOST_PANELS]
     if not shown:
         return
@@ -154,7 +156,7 @@ def _figure(figure: FigureSpec, limits: Limits | None) -> Iterator[str]:
         more = plural(len(figure.panels) - MOST_PANELS, "panel")
         yield f"<p>{more} more not drawn: the CSV file has the numbers.</p>"
     name = escape(figure.name, quote=True)
-    links = (f'<a href="{name}.{kind}">{text}</a>' for kind, text in _KINDS.items())
+    links = (f'<a href="{name}.{kind}">{text}</a>' for kind, text in _KINDS.items() if kind in kinds)
     yield f'<p class="soft">{" · ".join(links)}</p></section>'
 
 

@@ -154,7 +154,7 @@ def describe_status(path: Path) -> Iterator[str]:
     if progress is None:
         yield from _without_progress(directory, alive)
         return
-    state = _state(directory, progress, alive)
+    state = state_of(directory, progress, alive)
     vanished = take_inventory(directory).vanished
     if vanished and alive == "ended":
         state = "damaged"
@@ -180,7 +180,7 @@ def describe_status(path: Path) -> Iterator[str]:
     yield from _failed(path, listed, progress.failed)
 
 
-def _state(directory: SweepDirectory, progress: Progress, alive: Liveness) -> str:
+def state_of(directory: SweepDirectory, progress: Progress, alive: Liveness) -> str:
     """What the sweep is doing, in one word."""
     if alive == "silent":
         return "running?"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -68,6 +72,53 @@ def look_at_figures(page: Path, width: int, place: Path) -> dict[str, Any]:
     figures: the number of figures. narrowest: the smallest width of one, in pixels. overflow and small: as in `look`.
     """
     return _seen(FIGURES, page, width, place)
+
+
+_QUIET = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--disable-background-networking", "--disable-extensions"),
+]
+
+
+def dumped(url: str, profile: Path, width: int) -> str:
+    """The page at an address after some seconds of its own time, as HTML."""
+    assert BROWSER is not None
+    answer = subprocess.run(
+        [BROWSER, *_QUIET, f"--user-data-dir={profile}", f"--window-size={width},900", "--virtual-time-budget=5000",
+         "--dump-dom", url],
+        capture_output=True, text=True, timeout=180, check=True,
+    )  # fmt: skip
+    return answer.stdout
+
+
+class WatchedPage:
+    """A page that stays open in a browser; its title can be read from outside."""
+
+    def __init__(self, url: str, profile: Path) -> None:
+        self._url, self._profile = url, profile
+
+    def __enter__(self) -> WatchedPage:
+        assert BROWSER is not None
+        self._browser = subprocess.Popen(
+            [BROWSER, *_QUIET, f"--user-data-dir={self._profile}", "--remote-debugging-port=0", self._url],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._browser.pid, signal.SIGKILL)
+        self._browser.wait()
+
+    def title(self) -> str:
+        """The title that the page has now; empty before the browser has started."""
+        try:
+            port = (self._profile / "DevToolsActivePort").read_text().split()[0]
+            with urlopen(f"http://127.0.0.1:{port}/json/list", timeout=10) as answer:
+                pages = [one for one in json.load(answer) if one["type"] == "page"]
+        except (OSError, ValueError, IndexError):
+            return ""
+        return str(pages[0]["title"]) if pages else ""
 
 
 def _seen(template: str, page: Path, width: int, place: Path) -> dict[str, Any]:

@@ -70,8 +70,25 @@ def write_figure(spec: FigureSpec, folder: Path) -> tuple[list[Path], Limits | N
             with AtomicFile(folder) as file:
                 _save(figure, kind, file.handle)
                 files.append(file.publish(f"{spec.name}.{kind}"))
-    table = spec.data.to_csv(index=False, lineterminator="\n")
-    return [*files, atomic_write(folder / f"{spec.name}.csv", table.encode())], limits
+    return [*files, atomic_write(folder / f"{spec.name}.csv", csv_of(spec).encode())], limits
+
+
+def csv_of(spec: FigureSpec) -> str:
+    """The numbers of a figure as the text of a CSV file."""
+    return str(spec.data.to_csv(index=False, lineterminator="\n"))
+
+
+def limits_of(spec: FigureSpec) -> Limits | None:
+    """The axes that the panels of a figure share, without a file of it."""
+    from matplotlib.figure import Figure
+
+    if not spec.shared:
+        return None
+    figure = Figure()
+    axes = [figure.add_subplot() for _ in spec.panels[:MOST_PANELS]]
+    for panel, place in zip(spec.panels, axes, strict=False):
+        panel.draw(place)
+    return _union([place.get_xlim() for place in axes], [place.get_ylim() for place in axes])
 
 
 def data_url(panel: Panel, limits: Limits | None = None) -> str:

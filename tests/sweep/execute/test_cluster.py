@@ -167,7 +167,10 @@ def test_nodes_come_late_and_go(cluster: Nodes, tmp_path: Path) -> None:
         from kising.sweep.drive.progress_file import ProgressFile
 
         executor = join()
-        progress_file = ProgressFile(SweepDirectory(Path(sys.argv[2])))
+        directory = SweepDirectory(Path(sys.argv[2]))
+        lock = directory.lock("kising run")
+        lock.__enter__()  # by which `status` knows that a driver is at work
+        progress_file = ProgressFile(directory)
 
         def observe(snapshot):
             progress_file(snapshot)
