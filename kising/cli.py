@@ -141,6 +141,11 @@ def init(name: str | None, source: str | None, recording: Path | None) -> None:
 @click.option(
     "--shrink", is_flag=True, help="Let finished runs that the edited sweep no longer has leave the tables."
 )
+@click.option(
+    "--mirror",
+    metavar="URL",
+    help="Keep a copy there, and go on from it: s3://bucket/prefix, gs://, az://, or a directory.",
+)
 @click.option("--local-debug", is_flag=True, help="Run in this process, without Ray.")
 @_plainly
 def run(
@@ -154,6 +159,7 @@ def run(
     fail_fast: bool,
     stale: Literal["keep", "redo"] | None,
     shrink: bool,
+    mirror: str | None,
     local_debug: bool,
 ) -> None:
     """Run a sweep file, or go on with the sweep in a directory."""
@@ -175,6 +181,7 @@ def run(
             fail_fast=fail_fast,
             stale=stale,
             shrink=shrink,
+            mirror=mirror,
             command=shlex.join(["kising", *sys.argv[1:]]),
             stop=stop,
             observers=(display, announced(stop, say)),
@@ -365,6 +372,11 @@ def report(directory: Path, form: str) -> None:
     "--address", metavar="HOST:PORT", help="Choose --hidden on the Ray cluster there; see `kising run`."
 )
 @click.option("--local-debug", is_flag=True, help="Choose --hidden in this process, without Ray.")
+@click.option(
+    "--missing",
+    type=click.Choice(["sample", "drop"]),
+    help="Missing entries: average over them, or leave out steps that have any [sample].",
+)
 @reading_flags()
 @flags(FIT)
 @_plainly
@@ -378,6 +390,7 @@ def fit(
     folds: int,
     address: str | None,
     local_debug: bool,
+    missing: str | None,
     **options: Any,
 ) -> None:
     """Learn couplings from a recording of your own: .npy, .npz, .csv, .tsv, .parquet or .mat, one row per time step.
@@ -389,7 +402,7 @@ def fit(
     from kising.fitting.command import run as run_fit
     from kising.sweep.drive.signals import stop_on_signals
 
-    reading = {name: options.pop(name) for name in READING}
+    reading = {name: options.pop(name) for name in READING} | {"missing": missing}
     request = Request(
         file=file,
         hidden=hidden,

@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from kising.blocks import n_couplings
 from kising.estimators import registry
+from kising.estimators.bp.rules import RULES as CORRELATIONS
 from kising.messages import listing
 from kising.values import (
     Amount,
@@ -215,6 +216,15 @@ class Data(Section):
     """The recording: simulated, or read from a file and held out fold by fold. A file sets model.visible and length."""
 
     length: Annotated[int, Option(kind=Whole(3), help="Length T in time steps.")]
+    missing: Annotated[
+        float,
+        Option(
+            kind=Real(least=0, below=1),
+            help="Fraction of the visible entries that is hidden at random, and averaged over.",
+            applies=(_drawn,),
+            since=9,
+        ),
+    ] = 0.0
     file: Annotated[
         str | None,
         Option(
@@ -314,13 +324,11 @@ class Learner(Section):
     correlations: Annotated[
         str,
         Option(
-            kind=Choice(
-                "a correlation rule", ("iterated", "closed", "pair", "corrected", "iterated-corrected")
-            ),
-            help="How belief propagation finds pair averages; corrected: closed, replaced where it passes ±1.",
+            kind=Choice("a correlation rule", tuple(CORRELATIONS)),
+            help="How belief propagation finds pair averages; corrected, bounded: closed, replaced where it passes ±1.",
             applies=(_read("learner.correlations"),),
         ),
-    ] = "corrected"
+    ] = "bounded"
     bias: Annotated[
         bool,
         Option(
@@ -399,13 +407,15 @@ class Learner(Section):
         ),
     ] = 3
     max_iterations: Annotated[
-        int,
+        int | None,
         Option(
-            kind=Whole(1),
-            help="EM iterations after which learning ends unconverged.",
+            kind=Whole(1, nullable=True),
+            help="EM iterations after which learning ends unconverged; null: "
+            + ", ".join(f"{n} with {names}" for n, names in registry.iteration_limits().items())
+            + ".",
             applies=(_learning,),
         ),
-    ] = 300
+    ] = None
     noise: Annotated[
         float,
         Option(
@@ -416,14 +426,16 @@ class Learner(Section):
         ),
     ] = 0.1
     prior: Annotated[
-        Literal["none"] | float,
+        Literal["none", "auto"] | float,
         Option(
-            kind=WordOrReal(("none",), Real(above=0)),
-            help="Width of a Gaussian prior of every coupling, in bond scales; none: maximum likelihood.",
+            kind=WordOrReal(("none", "auto"), Real(above=0)),
+            help="Width of a Gaussian prior of every coupling, in bond scales; auto: the size of a block's usual "
+            "coupling; none: maximum likelihood.",
             applies=(_learning, _step("scaled")),
             since=6,
+            implied="none",
         ),
-    ] = "none"
+    ] = "auto"
     l1: Annotated[
         float,
         Option(
@@ -443,6 +455,16 @@ class Learner(Section):
         ),
     ] = "none"
     estep: EStep = EStep()
+
+
+def iteration_limit(learner: Learner, hidden: int, *, gaps: bool = False) -> int:
+    """EM iterations after which learning ends unconverged: those asked for, or those that the estimator is given.
+    `gaps` says whether entries of the recording are missing.
+    """
+    if learner.max_iterations is not None:
+        return learner.max_iterations
+    name = learner.estimator if hidden or gaps else registry.AUTO
+    return registry.resolve(name, hidden, coupled=learner.hidden_couplings, gaps=gaps).most_iterations
 
 
 class Score(Section):
@@ -694,7 +716,8 @@ def _why_sampled(values: Values) -> str | None:
     estimator, coupled = values["learner.estimator"], values["learner.hidden_couplings"] is True
     if estimator is None:
         return None
-    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled)
+    gaps = bool(values["data.missing"])
+    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=gaps)
 
 
 def _enumerable(values: Values) -> Iterator[Conflict]:
@@ -753,6 +776,17 @@ def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
             )
 
 
+def _gaps(values: Values) -> Iterator[Conflict]:
+    estimator = values["learner.estimator"]
+    if values["data.missing"] and estimator is not None:
+        able = [entry.name for entry in registry.ESTIMATORS if entry.gaps]
+        if estimator not in (registry.AUTO, *able):
+            message = (
+                f"does not know what to do about missing entries (data.missing); take auto, {listing(able)}"
+            )
+            yield Conflict("learner.estimator", message, estimator)
+
+
 def _truth(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is None:
         return
@@ -781,7 +815,7 @@ def _inferred(values: Values) -> Iterator[Conflict]:
 
 
 #: What decides whether the estimator samples.
-_SAMPLED: Final = ("learner.estimator", "model.hidden", "learner.hidden_couplings")
+_SAMPLED: Final = ("learner.estimator", "model.hidden", "learner.hidden_couplings", "data.missing")
 
 RULES: Final = (
     Rule((*_SAMPLED, "learner.step", "learner.l1", "learner.decimate"), _sparse),
@@ -805,6 +839,7 @@ RULES: Final = (
         _true_couplings,
         task="infer",
     ),
+    Rule(("data.missing", "learner.estimator"), _gaps, task=None),
     Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
     Rule(("data.file", *(leaf.key for leaf in READING.values())), _unread, task=None),
     Rule(("data.file",), _inferred, task="infer"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -32,6 +32,7 @@ from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec, recor
 from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.mirror.copying import mirrored
 from kising.sweep.store.run_store import Store
 from kising.sweep.store.verify import SHOWN
 from kising.version import NUMERICS, __version__
@@ -67,6 +68,8 @@ class Session:
     """what to do with runs made by other numerics; None: refuse to go on"""
     shrink: bool = False
     """leave finished runs that the sweep no longer has out of the tables; otherwise refuse to"""
+    mirror: str | None = None
+    """URL of a copy of the directory, from which another machine can go on; None: there is none"""
     command: str = ""
     """for the manifest"""
     stop: StopRequest = field(default_factory=StopRequest)
@@ -90,14 +93,15 @@ def run_sweep(
     in_process: bool = False,
     stale: Stale | None = None,
     shrink: bool = False,
+    mirror: str | None = None,
     progress: bool | None = None,
 ) -> Results:
     """Run a sweep, or go on with it, and return its tables.
 
     `path_or_spec` is a sweep file, the directory of a sweep that was run before, a spec or a mapping with the
     keys of a sweep file. Results go to `out`, by default results/<name>, or results/<name>-<preset>. What is
-    finished there already is not run again. `shrink`: finished runs that an edited sweep no longer has may leave
-    the tables. `progress`: show how far it is; None: in terminals and notebooks.
+    finished there already, or in `mirror`, is not run again. `shrink`: finished runs that an edited sweep no longer has
+    may leave the tables. `progress`: show how far it is; None: in terminals and notebooks.
     """
     spec, directory = locate(path_or_spec, out, preset=preset, overrides=overrides)
     display = display_for(spec.name, progress)
@@ -109,6 +113,7 @@ def run_sweep(
         fail_fast=fail_fast,
         stale=stale,
         shrink=shrink,
+        mirror=mirror,
         command="run_sweep",
         observers=() if display is None else (display,),
     )
@@ -151,7 +156,10 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
     plan = Plan.of(spec)
     recording = recording_of(spec.data)
     directory = SweepDirectory.create(path)
-    with directory.lock(session.command):
+    with (
+        directory.lock(session.command),
+        mirrored(session.mirror, directory, spec.name, session.say) as mirror,
+    ):
         store = Store.open(directory)
         scan, misfits = store.recover()
         _check_shrinking(plan, scan, directory, session)
@@ -171,6 +179,8 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
             failures=failures_in(store, plan.ids[failed][:SHOWN_FAILURES]),
         ):
             tables = Tables(store, plan)
+            if mirror is not None:
+                session = replace(session, observers=(mirror, *session.observers))
             outcome = _conduct(plan, todo, failed, store, directory, tables, session, recording, progress)
             progress.finishing()
             store.compact()

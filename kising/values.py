@@ -102,20 +102,24 @@ class Kind(ABC):
 
 @dataclass(frozen=True)
 class Whole(Kind):
-    """A whole number of at least ``least``; ``1e5`` and ``20.0`` are whole numbers too."""
+    """A whole number of at least ``least``; ``1e5`` and ``20.0`` are whole numbers too. Null where that is allowed."""
 
     least: int
+    nullable: bool = False
     numeric = True
     column = "int"
 
     def _allowed(self) -> str:
-        return f"whole numbers from {self.least}"
+        return f"whole numbers from {self.least}" + (", or null" if self.nullable else "")
 
     def json_schema(self) -> dict[str, Any]:
         """A JSON number without a fraction."""
-        return {"type": "integer", "minimum": self.least, "maximum": MAX_WHOLE}
+        kinds = ["integer", "null"] if self.nullable else "integer"
+        return {"type": kinds, "minimum": self.least, "maximum": MAX_WHOLE}
 
-    def _accept(self, value: Any) -> int:
+    def _accept(self, value: Any) -> int | None:
+        if value is None and self.nullable:
+            return None
         number = _number(value, "a whole number")
         if isinstance(number, float):
             if not number.is_integer():  # neither are inf and nan

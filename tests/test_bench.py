@@ -7,6 +7,7 @@ from kising import draw_couplings, gradient, simulate
 from kising.bench import numpy_estep
 from kising.bench.measure import interleave
 from kising.bench.sampling import Swept, exponent, race
+from kising.bench.strength import NETWORKS, STRENGTHS, by_strength
 from kising.estimators.estep import EStep
 from kising.options import EStep as EStepOptions
 from kising.options import Learner
@@ -64,3 +65,17 @@ def test_the_race_gives_all_learners_the_same_recording() -> None:
 def test_the_exponent_of_growth_is_that_of_a_power() -> None:
     swept = [Swept(visible=80, hidden=n, microseconds=3.0 * n**0.7) for n in (4, 8, 64)]
     assert exponent(swept) == pytest.approx(0.7)
+
+
+def test_strengths_are_compared_with_the_weakest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kising.bench.strength.SLICES", 20)
+    monkeypatch.setattr("kising.bench.strength.NETWORKS", {"bp": (8, 3), "exact": (8, 3)})
+    found = by_strength(rounds=1)
+    assert [(one.estimator, one.strongest) for one in found] == [(e, s) for e in NETWORKS for s in STRENGTHS]
+    for estimator in NETWORKS:
+        costs = [one for one in found if one.estimator == estimator]
+        assert costs[0].ratio == 1.0
+        for one in costs:
+            assert one.ratio == pytest.approx(one.nanoseconds / costs[0].nanoseconds)
+    # Sums over 8 spins and 8 states.
+    assert found[-1].microseconds == pytest.approx(64e-3 * found[-1].nanoseconds)

@@ -18,6 +18,7 @@ from kising.bench.measure import (
     timings,
 )
 from kising.bench.sampling import exponent, growth, race
+from kising.bench.strength import by_strength
 from kising.sweep.store.atomic import atomic_write
 from kising.version import NUMERICS, __version__
 
@@ -42,6 +43,14 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
     fields = field_cost(rounds=rounds)
     added = ", ".join(f"{100 * share:+.1f}% ({name})" for name, share in fields.items())
     yield f"biases and two inputs add to the E-step: {added}"
+    strong = by_strength(rounds=rounds)
+    for estimator, what in (("bp", "bond and iteration, (80, 20)"), ("exact", "spin and state, (80, 8)")):
+        costs = ", ".join(
+            f"{one.strongest:g}: {one.nanoseconds:.3g} ({one.ratio:.2f}x)"
+            for one in strong
+            if one.estimator == estimator
+        )
+        yield f"{estimator}, ns per {what}, by the largest |K|: {costs}"
     first = first_call()
     yield f"first E-step of a new process, with kernels on disk: {first:.2f} s"
     learned = learning_time(visible=20, hidden=4, connectivity=1.0, length=100_000 if full else 10_000)
@@ -70,6 +79,7 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
         "estep": as_rows(rows),
         "two_threads_over_one": threads,
         "fields_over_none": fields,
+        "by_strength": [asdict(one) for one in strong],
         "first_call_seconds": first,
         "learning": asdict(learned),
         "em_loop_share": share,

@@ -41,7 +41,7 @@ def assess(
 ) -> Assessment:
     """Average over hidden spins at the couplings given, and score the averages against the true hidden states."""
     couplings = as_couplings(couplings).lean
-    if couplings.couples_slices:
+    if as_slices(recording.visible).coupled_by(couplings):
         return _assess_paths(couplings, recording, estep, against_exact=against_exact, threads=threads)
     visible, hidden = recording
     n_slices = len(visible) - 2
@@ -75,13 +75,13 @@ def assess(
 def _assess_paths(
     couplings: Couplings, recording: Recording, estep: EStep, *, against_exact: bool, threads: int
 ) -> Assessment:
-    """`assess` for networks with M."""
+    """`assess` for networks with M, and for recordings with missing entries."""
     visible, hidden = recording
     slices, truth = as_slices(visible), hidden[1:-1]
     inner, found = inner_averages(couplings, slices, estep, threads=threads, keep_pairs=against_exact)
     squares = [0.0, 0.0, 0.0]
     if against_exact:
-        exact = EStep.of(Learner(estimator="exact"), hidden.shape[1])
+        exact = EStep.of(Learner(estimator="exact"), hidden.shape[1], gaps=slices.has_gaps)
         _, judge = inner_averages(couplings, slices, exact, threads=threads, keep_pairs=True)
         pairs = ((found.m, judge.m), (found.mu, judge.mu), (found.pair, judge.pair))
         squares = [float(np.sum((x[inner] - y[inner]) ** 2)) for x, y in pairs]

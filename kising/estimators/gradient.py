@@ -93,12 +93,13 @@ def checked_gradient(
 ) -> Gradient:
     """`gradient` for arguments that were checked before: a learner calls it at every iteration on the same data.
 
-    Where couplings M among hidden spins are there, means are over steps (`steps.py`), and the log-likelihood is that of
-    whole segments given their first time step.
+    Where couplings M among hidden spins are there, or entries are missing, means are over steps (`steps.py`), and the
+    log-likelihood is that of whole segments given their first time step.
     """
     slices = as_slices(recording)
-    if couplings.couples_slices:
-        found: Gradient = estep.estimator.path_code.gradient(couplings, slices, estep, threads=threads)
+    if slices.coupled_by(couplings):
+        code = estep.estimator.path_code(gaps=slices.has_gaps)
+        found: Gradient = code.gradient(couplings, slices, estep, threads=threads)
         return found
 
     def sums(chunk: Chunk, estimate: Estimate, _: Errors | None) -> Gradient:

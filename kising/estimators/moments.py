@@ -95,7 +95,7 @@ def infer(
     )
 
     couplings = couplings.lean
-    if couplings.couples_slices:
+    if slices.coupled_by(couplings):
         return _path_moments(couplings, slices, estep, threads)
 
     def moments(chunk: Chunk, estimate: Estimate, errors: Errors | None) -> tuple[Moments, Errors | None]:
@@ -140,11 +140,17 @@ def _path_moments(couplings: Couplings, slices: Slices, estep: EStep, threads: i
 def inner_averages(
     couplings: Couplings, slices: Slices, estep: EStep, *, threads: int, keep_pairs: bool
 ) -> tuple[npt.NDArray[np.bool_], Averages]:
-    """The averages of a network with M, and which rows of them are those of slices."""
-    found: Averages = estep.estimator.path_code.moments(
-        couplings, slices, estep, threads=threads, keep_pairs=keep_pairs
-    )
+    """The averages where slices depend on each other, and which rows of them are those of slices."""
+    code = estep.estimator.path_code(gaps=slices.has_gaps)
+    found: Averages = code.moments(couplings, slices, estep, threads=threads, keep_pairs=keep_pairs)
     return ~Steps.of(slices).begins, found
+
+
+def hidden_means(couplings: Couplings, slices: Slices, estep: EStep) -> Array:
+    """⟨σ_a(t)⟩ of all steps where slices depend on each other, (n, Nh)"""
+    code = estep.estimator.path_code(gaps=slices.has_gaps)
+    found: Array = code.hidden_means(couplings, slices, estep)
+    return found
 
 
 def checked(
@@ -164,15 +170,16 @@ def checked(
     others = {"model.visible": nv, "model.hidden": nh, "model.hidden_coupling": float(coupled)}
     learner = INFER.learner(options, others, function=function)
     slices = visible if isinstance(visible, Slices) else slices_of(visible, couplings, covariates)[0]
-    return couplings, slices, EStep.of(learner, nh, Sampling(sweeps=sweeps, seed=seed), coupled=coupled)
+    sampling = Sampling(sweeps=sweeps, seed=seed)
+    return couplings, slices, EStep.of(learner, nh, sampling, coupled=coupled, gaps=slices.has_gaps)
 
 
 def marginals(couplings: Couplings, recording: Slices | Spins, estep: EStep) -> Array:
     """⟨σ_b⟩ of every slice, (T-2, Nh), for arguments that were checked before."""
-    if couplings.couples_slices:
-        slices = as_slices(recording)
-        inner, found = inner_averages(couplings, slices, estep, threads=1, keep_pairs=False)
-        return found.mu[inner]
+    slices = as_slices(recording)
+    if slices.coupled_by(couplings):
+        steps = hidden_means(couplings, slices, estep)
+        return steps[~Steps.of(slices).begins]
 
     def mu(chunk: Chunk, estimate: Estimate, errors: Errors | None) -> Array:
         return estimate.mu

@@ -43,7 +43,7 @@ class Slices:
     """The slices of a recording, in the order of its segments."""
 
     spins: Spins
-    """(ΣT, Nv): all segments, one after the other"""
+    """(ΣT, Nv): all segments, one after the other; 0 where an entry is missing"""
     inputs: Array
     """(ΣT, p): known inputs"""
     centres: npt.NDArray[np.int64] | None
@@ -77,6 +77,15 @@ class Slices:
         """max |u_k| over the recording, (p,)"""
         largest: Array = np.max(np.abs(self.inputs), axis=0, initial=0.0)
         return largest
+
+    @cached_property
+    def has_gaps(self) -> bool:
+        """Whether entries are missing: these are 0 in `spins`."""
+        return not self.spins.all()
+
+    def coupled_by(self, couplings: Couplings) -> bool:
+        """Whether slices depend on each other: through M, or through missing entries, of which two slices share one."""
+        return couplings.couples_slices or self.has_gaps
 
     @property
     def middle(self) -> npt.NDArray[np.int64]:
@@ -124,7 +133,7 @@ def as_slices(recording: Slices | Spins) -> Slices:
 
 
 def slices_of(
-    data: Any, couplings: Couplings, covariates: Any = None, *, missing: str = "drop"
+    data: Any, couplings: Couplings, covariates: Any = None, *, missing: str = "sample"
 ) -> tuple[Slices, Segments]:
     """The slices of a recording in any form, for a network with these couplings, and its segments."""
     nv, p = couplings.K.shape[0], couplings.F.shape[1]

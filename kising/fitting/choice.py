@@ -100,6 +100,7 @@ def _results(
             cpus=request.threads,
             in_process=request.in_process,
             retry_failed=True,
+            shrink=True,  # the folder is this command's own: another list of numbers, or other data, may follow
             command=request.command,
             stop=stop,
             observers=(display, announced(stop, report)),

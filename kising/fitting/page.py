@@ -12,6 +12,7 @@ from kising.fitting.figures.learning import learning_figures, score_figures
 from kising.fitting.figures.matrices import coupling_figures
 from kising.fitting.figures.network import SIGNIFICANT, network_figure
 from kising.learning.selection import MEMORYLESS, OWN, VISIBLE_ONLY, Folds
+from kising.options import iteration_limit
 from kising.report.choice import plus_minus
 
 if TYPE_CHECKING:
@@ -93,9 +94,8 @@ def verdict(found: Fit) -> tuple[str, bool]:
             f"Learning diverged {after}: these couplings mean nothing. Try --prior 3, or fewer hidden spins.",
             False,
         )
-    open_blocks = ", ".join(name for name, ok in found.converged.items() if not ok)
-    cure = f"--max-iterations {2 * found.learner.max_iterations}"
-    return f"Learning did not converge {after} ({open_blocks} still moved). Try {cure}.", False
+    cure = f"--max-iterations {2 * iteration_limit(found.learner, found.hidden)}"
+    return f"Learning did not converge {after} ({found.missing}). Try {cure}.", False
 
 
 def _header(found: Fit, segments: Segments, choice: Choice | None, edges: pd.DataFrame) -> Iterator[str]:

@@ -46,6 +46,7 @@ class Record:
     estimator: str
     """the one that ran, where `auto` was asked for"""
     outcome: str
+    missing: str | None
     iterations: int
     converged: dict[str, bool]
     """by block"""
@@ -90,6 +91,7 @@ def record(found: Fit, segments: Segments, choice: Choice | None, file: Path, co
         options=found.options,
         estimator=found.estimator,
         outcome=found.outcome,
+        missing=found.missing,
         iterations=found.iterations,
         converged=found.converged,
         errors=found.standard_error is not None,

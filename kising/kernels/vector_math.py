@@ -90,3 +90,18 @@ def log(x: Vector) -> Vector:
 def tanh(x: Vector) -> Vector:
     """tanh x, to within 2 ulp of 1."""
     return 1.0 - 2.0 / (1.0 + exp(x + x))
+
+
+@inlined
+def scaled(x: Vector, k: Vector) -> Vector:
+    """x 2^k of whole numbers k; 0 below the range of the format."""
+    k = largest(k, -_farthest(k))
+    half = nearest(0.5 * k)
+    return x * power_of_two(half) * power_of_two(k - half)
+
+
+@inlined
+def exp_parts(x: Vector) -> tuple[Vector, Vector]:
+    """f near 1 and a whole number k with e^x = f 2^k, for x beyond the range of e^x too."""
+    k = nearest(x * LOG2_E)
+    return exp(fnma(k, LOG2_LOW, fnma(k, LOG2_HIGH, x))), k

@@ -30,9 +30,10 @@ from kising.estimators.gibbs.chains import first_chains, sweep
 from kising.estimators.parallel import one_blas_thread
 from kising.estimators.slices import Slices, as_slices
 from kising.kernels.counter import key_of
-from kising.learning.information import inverse_diagonal
+from kising.learning.information import inverse_diagonal, moved_biases
 from kising.learning.layout import Rows, from_rows
-from kising.learning.path_errors import path_standard_errors
+from kising.learning.path_errors import exact_errors, path_standard_errors
+from kising.learning.sampled_errors import sampled_standard_errors
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
 
@@ -56,20 +57,31 @@ class _Samples(NamedTuple):
 
 
 def standard_errors(
-    couplings: Couplings, recording: Slices | Spins, *, seed: Seed, samples: int = SAMPLES
+    couplings: Couplings,
+    recording: Slices | Spins,
+    *,
+    seed: Seed,
+    samples: int = SAMPLES,
+    shift: Array | None = None,
 ) -> Couplings:
     """The standard error of every coupling, in its own unit, as if the couplings given were the most likely ones;
     infinite where the recording does not determine it.
+
+    With `shift`, (p,), errors of biases are those of h - F shift and b - G shift: the biases of inputs that were
+    centred by subtracting it.
     """
     slices = as_slices(recording)
+    if slices.has_gaps or (couplings.couples_slices and not exact_errors(couplings)):
+        return sampled_standard_errors(couplings, slices, seed=seed, shift=shift)
     if couplings.couples_slices:
-        return path_standard_errors(couplings, slices, seed=seed)
+        return path_standard_errors(couplings, slices, seed=seed, shift=shift)
     complete, missing = information(couplings, slices, seed=seed, samples=samples)
     sizes = _sizes(couplings)
     with one_blas_thread():
         J, K, L = _places(sizes)
         rows = [*(np.r_[j, k] for j, k in zip(J, K, strict=True)), *(np.r_[row] for row in L)]
-        errors = np.sqrt(inverse_diagonal(complete, missing, rows) / len(slices))
+        change = moved_biases(couplings, [row.start for row in (*J, *L)], shift)
+        errors = np.sqrt(inverse_diagonal(complete, missing, rows, change) / len(slices))
     nv, known, nh = sizes
     on_J, on_K, on_L = np.split(errors, [nv * known, nv * (known + nh)])
     joined = Rows(np.hstack([on_J.reshape(nv, known), on_K.reshape(nv, nh)]), on_L.reshape(nh, known))

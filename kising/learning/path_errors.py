@@ -15,13 +15,12 @@ paths. It only decides which couplings are not determined (`information.py`).
 
 import numpy as np
 
-from kising.errors import InputError
 from kising.estimators.exact.paths import sample, score_chunks
 from kising.estimators.parallel import one_blas_thread
 from kising.estimators.registry import entry
 from kising.estimators.slices import Slices
 from kising.estimators.steps import Steps
-from kising.learning.information import inverse_diagonal
+from kising.learning.information import inverse_diagonal, moved_biases
 from kising.learning.layout import Rows, from_rows
 from kising.model import Array, Couplings
 from kising.seeds import Seed
@@ -30,15 +29,19 @@ LEAST_DRAWS = 50
 PATHS = 4
 
 
-def path_standard_errors(couplings: Couplings, slices: Slices, *, seed: Seed) -> Couplings:
-    """The standard error of every coupling of a network with M; infinite where the recording does not determine it."""
+def exact_errors(couplings: Couplings) -> bool:
+    """Whether the hidden spins of a network with M are few enough for this."""
     largest = entry("exact").largest_coupled
+    return largest is None or couplings.K.shape[1] <= largest
+
+
+def path_standard_errors(
+    couplings: Couplings, slices: Slices, *, seed: Seed, shift: Array | None = None
+) -> Couplings:
+    """The standard error of every coupling of a network with M; infinite where the recording does not determine it.
+    `shift` is that of `standard_errors`.
+    """
     (nv, nh), steps = couplings.K.shape, Steps.of(slices)
-    if largest is not None and nh > largest:
-        raise InputError(
-            f"errors: those of networks with couplings M among hidden spins are known up to {largest} hidden spins; "
-            f"this one has {nh}"
-        )
     size = sum(x.size for x in couplings)
     width = size // (nv + nh)
     draws = -(-LEAST_DRAWS * size // len(steps))
@@ -49,7 +52,8 @@ def path_standard_errors(couplings: Couplings, slices: Slices, *, seed: Seed) ->
         observed /= len(steps) * draws
         complete = _complete(couplings, steps, seed)
         rows = [np.arange(k, k + width) for k in range(0, size, width)]
-        variance = inverse_diagonal(complete, complete - observed, rows) / len(steps)
+        change = moved_biases(couplings, range(0, size, width), shift)
+        variance = inverse_diagonal(complete, complete - observed, rows, change) / len(steps)
     errors = np.sqrt(variance * (1.0 - (size + 1) / (len(steps) * draws)))
     joined = errors.reshape(nv + nh, width)
     return from_rows(Rows(joined[:nv], joined[nv:]), couplings)

@@ -115,7 +115,10 @@ def fit_visible(recording: Slices | Spins, *, bias: bool = False) -> Array:
             window = slices.window(part, bias=bias)
             x = window.known_now
             expected = np.tanh(x @ J.T)
-            slope += (window.after - expected).T @ x
+            surprise = window.after - expected
+            if slices.has_gaps:
+                surprise[window.after == 0] = 0.0
+            slope += surprise.T @ x
             second += x.T @ x
             freedom += np.sum(1.0 - expected**2, axis=0)
         second[np.diag_indices(size)] += 1e-3 * n_slices / max(n_slices, 1000)

@@ -125,7 +125,8 @@ class History(NamedTuple):
     shrinking: int
     """number of iterations in a row in which it has become smaller"""
     velocity: Array
-    """momentum of plain ascent, in units of the couplings, (n,)"""
+    """the last move, where steps have momentum: of plain ascent in units of the couplings, of samples in those of the
+    bond scale, (n,)"""
 
     def without_steps(self) -> "History":
         """The history without the steps that acceleration would build on."""
@@ -144,7 +145,7 @@ class Sampler(NamedTuple):
     key: np.uint64
     """of every random number"""
     chains: Chains
-    """the hidden state of every slice, (T-2, Nh); with M, of every step (`estimators/steps.py`)"""
+    """the hidden state of every slice, (T-2, Nh); where paths are sampled, all unknown spins, one per row"""
     averages: bool
     """whether steps shrink, and the mean of the batches is the result"""
     iterations: int
@@ -153,8 +154,6 @@ class Sampler(NamedTuple):
     """sums of the couplings over batches of iterations, in units of the bond scale, (k, n)"""
     batch: int
     """iterations per batch"""
-    arrived: tuple[bool, ...] = tuple(False for _ in BLOCKS)
-    """for each block: whether full steps had ceased to lead anywhere when averaging began"""
 
 
 class Mixture(NamedTuple):
@@ -170,7 +169,7 @@ class Anchor(NamedTuple):
 
     couplings: Couplings
     chains: Chains
-    """hidden states of the first slices, with M of the first steps"""
+    """hidden states of the first slices, with M of the first steps; of all spins where they are sampled along paths"""
     rows: bool
     """whether every row has a matrix of its own"""
     mixture: Mixture

@@ -54,7 +54,7 @@ def cut_covariates(
             t, i = np.argwhere(wrong)[0].tolist()
             raise InputError(
                 f"covariate {names[i]} at {place(k, start + t)} is {arrays[k][start + t, i]:g}: covariates must be "
-                "finite; fill it in, or set that step of the recording to NaN to leave it out"
+                "finite; fill it in, or leave that step out (NaN in the recording, and missing='drop')"
             )
     return tuple(np.ascontiguousarray(arrays[k][start:stop]) for k, start, stop in kept)
 

@@ -10,20 +10,22 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
+from kising.messages import plural
 from kising.report.claims.paper import claims
 from kising.report.claims.verdicts import Finding
 from kising.report.figures.curves import curves
 from kising.report.figures.drawing import FigureSpec, write_figure
 from kising.report.figures.examples import scatters, traces
 from kising.report.figures.views import varied
-from kising.report.page import page
-from kising.report.summary import AXES
+from kising.report.page import Content, page
+from kising.report.point_tables import text_tables
+from kising.report.symbols import symbols
 from kising.report.tables import Frames
+from kising.sweep.failures import failure_of
+from kising.sweep.labels import varied_keys
 from kising.sweep.spec import SweepSpec, read_spec
 from kising.sweep.store.atomic import atomic_write, make_directory
-from kising.sweep.store.columns import COLUMNS, COUNTS, SLOPES
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.run_store import Store
 from kising.version import NUMERICS, __version__
 
 #: Most rows of a table on the page; the files have all.
@@ -49,12 +51,19 @@ def build(path: Path, frames: Frames) -> Report:
     files = {figure.name: write_figure(figure, directory.report) for figure in figures}
     provenance = _provenance(directory, frames.runs)
     text = page(
-        spec.name,
-        _lead(spec, frames.runs),
-        findings,
-        figures,
-        [("Points", _points(frames.summary)), ("Slopes of log RMSE on log T", _slopes(frames.scaling))],
-        provenance,
+        Content(
+            name=spec.name,
+            lead=_lead(spec, frames.runs),
+            symbols=list(symbols(frames.runs)),
+            figures=[(figure, files[figure.name][1]) for figure in figures],
+            tables=list(text_tables(frames.summary, frames.scaling, MOST_ROWS, more=True))
+            if len(frames.runs)
+            else [],
+            more_points=max(len(frames.summary) - MOST_ROWS, 0),
+            failures=_failures(spec, frames.runs),
+            findings=findings,
+            provenance=provenance,
+        )
     )
     document = {
         "name": spec.name,
@@ -67,7 +76,7 @@ def build(path: Path, frames: Frames) -> Report:
                 "title": figure.title,
                 "caption": figure.caption,
                 "panels": [panel.title for panel in figure.panels],
-                "files": [file.name for file in files[figure.name]],
+                "files": [file.name for file in files[figure.name][0]],
             }
             for figure in figures
         ],
@@ -78,7 +87,7 @@ def build(path: Path, frames: Frames) -> Report:
     written = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     atomic_write(directory.report / "report.json", written.encode())
     target = atomic_write(directory.report / "index.html", text.encode())
-    return Report(target, [file for some in files.values() for file in some], document)
+    return Report(target, [file for some, _ in files.values() for file in some], document)
 
 
 def _figures(frames: Frames) -> list[FigureSpec]:
@@ -93,11 +102,12 @@ def _lead(spec: SweepSpec, runs: pd.DataFrame) -> list[str]:
     model = spec.model
     lines = [spec.description] if spec.description else []
     keys = varied(runs) if len(runs) else []
+    done, failed = status.get("done", 0), status.get("failed", 0)
     lines.append(
-        f"Task {spec.task}: {status.get('done', 0)} runs done, {status.get('failed', 0)} failed. "
+        f"Task {spec.task}: {plural(int(done), 'run')} done, {failed} failed. "
         + (f"Varied: {', '.join(keys)}." if keys else "Nothing is varied.")
     )
-    fixed = {
+    fixed: dict[str, tuple[Any, str]] = {
         "visible spins": (model.visible, "model.visible"),
         "hidden spins": (model.hidden, "model.hidden"),
         "bonds": (model.bonds, "model.bonds"),
@@ -105,27 +115,22 @@ def _lead(spec: SweepSpec, runs: pd.DataFrame) -> list[str]:
         "connectivity c": (model.connectivity, "model.connectivity"),
         "length T": (spec.data.length, "data.length"),
     }
+    if spec.data.file is not None:
+        for key in ("bonds", "strength g", "connectivity c"):
+            del fixed[key]
+        fixed["recording"] = (Path(spec.data.file).name, "data.file")
+        fixed["folds"] = (spec.data.folds, "data.folds")
     constants = [f"{name} {value}" for name, (value, key) in fixed.items() if key not in keys]
     lines.append("Held fixed: " + ", ".join(constants) + "." if constants else "")
     return [line for line in lines if line]
 
 
-def _points(summary: pd.DataFrame) -> pd.DataFrame:
-    """The columns of the summary that declare a heading, without intervals and standard errors."""
-    keys = [key for key in AXES if summary[key].nunique(dropna=False) > 1]
-    measures = [column.name for column in COUNTS]
-    for column in COLUMNS:
-        if column.heading:
-            names = [found.name for found in column.summary_columns()]
-            measures += [name for name in names if not name.endswith(("_low", "_high", "_sem"))]
-    shown = [name for name in measures if summary[name].notna().any()]
-    return summary[[*keys, *shown]].head(MOST_ROWS)
-
-
-def _slopes(scaling: pd.DataFrame) -> pd.DataFrame:
-    keys = [key for key in AXES if key in scaling and scaling[key].nunique(dropna=False) > 1]
-    numbers = [column.name for column in SLOPES if column.name not in ("shortest", "longest")]
-    return scaling[[*keys, *numbers]].head(MOST_ROWS)
+def _failures(spec: SweepSpec, runs: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Id, parameters and reason of every failed run."""
+    failed = runs[runs["status"] == "failed"] if len(runs) else runs
+    found = [failure_of(row) for row in failed.to_dict("records")]
+    keys = varied_keys(spec)
+    return [(one.run_id, one.label(keys), one.error) for one in found]
 
 
 def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]:
@@ -136,7 +141,6 @@ def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]
         )
         made["runs made by"] = "; ".join(versions)
         made["core-hours"] = f"{runs['seconds'].astype(float).sum() / 3600:.3g}"
-    scan = Store.open(directory, writable=False).scan()
     manifest = directory.read_manifest()
     if manifest is not None:
         made |= {
@@ -147,12 +151,12 @@ def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]
             "packages": ", ".join(f"{name} {version}" for name, version in manifest.packages.items()),
             "command": manifest.command,
         }
-    for name, moment in (
-        ("first runs finished", scan.first_commit),
-        ("last runs finished", scan.last_commit),
-    ):
-        if moment is not None:
-            made[name] = f"{datetime.fromtimestamp(moment / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    # By the clock of the driver's host; nothing but this line depends on it.
+    progress = directory.read_progress()
+    if progress is not None:
+        made["last session's last sign"] = (
+            f"{datetime.fromtimestamp(progress.updated, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        )
     return made
 
 

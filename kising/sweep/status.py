@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kising.messages import plural
+from kising.options import iteration_limit
 from kising.sweep.drive.cost import CostModel, kind_of, memory
 from kising.sweep.drive.progress import duration
 from kising.sweep.failures import Failure, failures_in
@@ -130,7 +131,7 @@ def calibrate(spec: SweepSpec) -> None:
         data = point.data
         if recording is None:
             data = data.model_copy(update={"length": min(data.length, CALIBRATION_LENGTH)})
-        cap = min(point.learner.max_iterations, CALIBRATION_ITERATIONS)
+        cap = min(iteration_limit(point.learner, point.model.hidden), CALIBRATION_ITERATIONS)
         learner = point.learner.model_copy(update={"max_iterations": cap})
         short = replace(point, data=data, learner=learner)
         for realization in range(3):

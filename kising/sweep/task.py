@@ -22,7 +22,8 @@ from kising.learning.checkpoint import save
 from kising.learning.scores import align, baseline, bond_shares, coverage, pruned, rmse
 from kising.learning.session import Session
 from kising.learning.starts import chain_seed
-from kising.model import BondScales, Couplings, Recording, bond_scales, draw_couplings, simulate
+from kising.model import BondScales, Couplings, Recording, Spins, bond_scales, draw_couplings, simulate
+from kising.seeds import random_stream
 from kising.sweep.execute.protocol import RunTimeout
 from kising.sweep.fold_task import perform_fold
 from kising.sweep.store.artifacts import pack
@@ -89,10 +90,20 @@ def _perform_simulated(run: Run, threads: int, deadline: _Deadline, saved: bytes
         seed=run.network_seed,
     )
     recording = simulate(network, point.data.length, seed=run.data_seed)
+    if point.data.missing:
+        recording = recording._replace(visible=_with_gaps(recording.visible, run))
     deadline.check()
     if point.task == "learn":
         return (yield from _learn(run, network, recording, threads, deadline, saved))
     return _infer(run, network, recording, threads)
+
+
+def _with_gaps(visible: Spins, run: Run) -> Spins:
+    """The recording with 0 for missing entries. What is missing of a shorter recording, or where less is missing, is
+    missing here too.
+    """
+    chance = random_stream(run.missing_seed).random(visible.shape)
+    return np.where(chance < run.point.data.missing, 0, visible).astype(np.int8)
 
 
 class _Deadline:
@@ -143,6 +154,7 @@ def _learn(
     return {
         "estimator": result.estimator,
         "outcome": result.outcome,
+        "missing": result.missing,
         **{f"converged_{x}": done for x, done in result.converged.items()},
         **{f"rmse_{x}": scores[x] for x in result.converged},
         **(_coverage(couplings, errors, truth, scales, result.converged) if errors is not None else {}),
@@ -185,6 +197,7 @@ def _infer(run: Run, truth: Couplings, recording: Recording, threads: int) -> di
         point.model.hidden,
         Sampling(seed=chain_seed(run.start_seed)),
         coupled=point.model.hidden_coupling > 0,
+        gaps=point.data.missing > 0,
     )
     found = assess(truth, recording, estep, against_exact=point.score.exact, threads=threads)
     return {

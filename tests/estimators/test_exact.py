@@ -8,6 +8,7 @@ from support.brute_force import enumerate_slices, small_network
 
 from kising import draw_couplings, infer, simulate
 from kising.errors import InputError
+from kising.estimators.exact import enumeration
 from kising.estimators.registry import entry
 
 
@@ -45,6 +46,28 @@ def test_more_visible_spins_than_factors_of_one_product() -> None:
     moments = infer(couplings, recording, estimator="exact")
     truth = enumerate_slices(couplings, recording)
     np.testing.assert_allclose(moments.mu, truth.mu, atol=1e-10)
+    np.testing.assert_allclose(moments.log_likelihood, truth.log_likelihood, rtol=1e-12)
+
+
+@pytest.mark.parametrize("strength", [2.0, 8.0, 25.0, 60.0, 150.0])
+def test_strong_couplings_of_many_spins_are_taken_side_by_side(
+    strength: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights far beyond floating point, also of slices that no state explains; 150: the kernel of strong fields."""
+    couplings = draw_couplings(60, 4, seed=5)
+    couplings = couplings._replace(K=strength * couplings.K, L=strength * couplings.L)
+    recording = np.where(np.random.default_rng(6).random((30, 60)) < 0.5, -1, 1)
+    truth = enumerate_slices(couplings, recording)
+    taken = []
+    monkeypatch.setattr(
+        enumeration,
+        "_one_at_a_time",
+        lambda *given, original=enumeration._one_at_a_time: (taken.append(True), original(*given)),
+    )
+    moments = infer(couplings, recording, estimator="exact")
+    assert bool(taken) == (strength == 150.0)
+    for name in ("m", "mu", "pair"):
+        np.testing.assert_allclose(getattr(moments, name), getattr(truth, name), atol=1e-9)
     np.testing.assert_allclose(moments.log_likelihood, truth.log_likelihood, rtol=1e-12)
 
 

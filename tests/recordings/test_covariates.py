@@ -54,7 +54,9 @@ def test_a_single_input_may_be_flat(data, inputs) -> None:
 def test_inputs_need_not_be_known_where_spins_are_missing() -> None:
     data, inputs = X.astype(float), U.copy()
     data[10, 1] = inputs[10] = np.nan
-    segments = as_segments(data, inputs)
+    with pytest.raises(InputError, match=r"covariate u0 at step 10 is nan: .* leave that step out"):
+        as_segments(data, inputs)
+    segments = as_segments(data, inputs, missing="drop")
     assert segments.lengths == (10, 109)
     np.testing.assert_array_equal(segments.covariates[1], U[11:])
 

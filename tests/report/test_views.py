@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+import pytest
 from matplotlib.figure import Figure
 from support.rows import make_runs
 
 from kising.report.figures.curves import curves
+from kising.report.figures.drawing import write_figure
+from kising.report.figures.lines import Axis
 from kising.report.figures.views import FRACTION, SIZE, numeric_axes, overlays, views, with_network
 
 
@@ -82,3 +88,48 @@ def test_many_ways_of_learning_have_a_figure_in_which_each_looks_alike_throughou
 def test_networks_have_panels_of_their_own_and_lone_points_have_none() -> None:
     found = runs(model__connectivity=[0.1, 0.1, 1.0, 1.0, 0.5], data__length=[100, 1000, 100, 1000, 100])
     assert [view.title for view in views(found, "data.length")] == ["c = 0.1", "c = 1"]
+
+
+def test_panels_stand_in_the_order_of_their_numbers_and_words_in_that_of_the_plan() -> None:
+    found = runs(model__connectivity=[1.0, 1.0, 0.1, 0.1, 0.5, 0.5], data__length=[100, 1000] * 3)
+    assert [view.title for view in views(found, "data.length")] == ["c = 0.1", "c = 0.5", "c = 1"]
+    words = runs(learner__estimator=["tap", "tap", "bp", "bp"], data__length=[100, 1000] * 2)
+    (view,) = views(words, "data.length")
+    assert [series.label for series in view.series] == ["tap", "bp"]
+
+
+def test_hidden_spins_of_a_recording_are_their_own_axis() -> None:
+    found = runs(model__hidden=[0, 1, 2], data__file=["spikes.npz"] * 3)
+    assert numeric_axes(found) == ["model.hidden"]
+    found["held_out"] = -2.0
+    assert [figure.name for figure in curves(found) if figure.panels][:2] == [
+        *("error-against-hidden", "held-out-against-hidden")
+    ]
+
+
+@pytest.mark.parametrize(("low", "high", "places"), [(100.0, 10_000.0, 3), (0.0, 1.0, 2), (0.1, 1.0, 7)])
+def test_marks_at_the_same_place_stand_side_by_side(low: float, high: float, places: int) -> None:
+    axis = Axis("data.length", low, high, places)
+    at = np.geomspace(low, high, places) if axis.logarithmic else np.linspace(low, high, places)
+    moved = np.array([axis.beside(at, number, 6) for number in range(6)])
+    assert (np.diff(moved, axis=0) > 0).all()
+    # No mark comes nearer to another place than to its own.
+    assert (moved[-1, :-1] < moved[0, 1:]).all()
+    assert axis.beside(at, 0, 1) == pytest.approx(at)
+
+
+def test_all_panels_of_a_figure_have_the_same_axes(tmp_path: Path) -> None:
+    found = runs(model__connectivity=[0.1, 0.1, 1.0, 1.0], data__length=[100, 1000, 100, 100_000])
+    found["rmse_J"] = np.repeat([0.9, 0.5, 30.0, 0.01], 2)
+    figure = next(figure for figure in curves(found) if figure.name == "error-against-length")
+    assert len(figure.panels) == 2
+    files, limits = write_figure(figure, tmp_path)
+    assert [file.suffix for file in files] == [".svg", ".png", ".csv"]
+    assert limits is not None
+    assert limits.x[0] < 100 < 100_000 < limits.x[1]
+    assert limits.y[0] < 0.01 < 30 < limits.y[1]
+    # Both axes are logarithmic, also that of the panel which spans only one decade.
+    for panel in figure.panels:
+        axes = Figure().add_subplot()
+        panel.draw(axes)
+        assert axes.get_xscale() == "log"

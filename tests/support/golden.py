@@ -46,7 +46,7 @@ E_STEP: Mapping[str, Any] = {
     "seed": 5,
     "threads": 1,
 }
-RULES = ("iterated", "closed", "pair", "corrected", "iterated-corrected")
+RULES = ("iterated", "closed", "pair", "corrected", "iterated-corrected", "bounded")
 E_STEPS: Mapping[str, Mapping[str, Any]] = {
     "exact": {},
     "gibbs": {"estimator": "gibbs"},

@@ -21,7 +21,7 @@ BASE = {"name": "a", "seed": 1, "model": {"visible": 20, "hidden": 4}, "data": {
 
 
 #: A learner for which all keys that tests vary have an effect.
-LEARNER = {"estimator": "bp", "start": "signs", "bias": False}
+LEARNER = {"estimator": "bp", "correlations": "corrected", "start": "signs", "bias": False}
 
 
 def plan_of(*overrides, learner=None, **more):

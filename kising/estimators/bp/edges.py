@@ -13,6 +13,7 @@ import numpy.typing as npt
 from kising.model import Array
 
 Indices = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 class Edges(NamedTuple):
@@ -22,19 +23,44 @@ class Edges(NamedTuple):
     """the bonds of visible spin i are start[i] .. start[i+1]-1, (Nv+1,)"""
     hidden: Indices
     """the hidden spin a of a bond, (E,)"""
-    t: Array
-    """tanh K_ia, (E,)"""
+    kappa: Array
+    """κ = e^{-2 K_ia}, (E,)"""
     slope: Array
     """½ sinh 2K_ia, (E,)"""
     square: Array
-    """sinh² K_ia, (E,)"""
+    """sinh² K_ia (1 + κ)², (E,)"""
+    rest: Flags
+    """whether the products of a visible spin are rescaled before this bond, (E,)"""
+    rest_hidden: Flags
+    """whether those of all hidden spins are rescaled before this visible spin, (Nv,)"""
 
 
-def edges_of(K: Array, dtype: npt.DTypeLike) -> Edges:
-    """The non-zero bonds of K, their functions rounded to `dtype`."""
+def edges_of(K: Array, dtype: npt.DTypeLike, largest: float | None = None) -> Edges:
+    """The non-zero bonds of K, their functions rounded to `dtype`.
+
+    `largest` is the logarithm up to which a product is safe; None: no product can overflow.
+    """
     i, a = np.nonzero(K)
     bond = K[i, a]
     start = np.searchsorted(i, np.arange(K.shape[0] + 1))
-    values = (np.tanh(bond), 0.5 * np.sinh(2.0 * bond), np.sinh(bond) ** 2)
-    t, slope, square = (x.astype(dtype) for x in values)
-    return Edges(start.astype(np.int64), a.astype(np.int64), t, slope, square)
+    kappa = np.exp(-2.0 * bond)
+    values = (kappa, 0.5 * np.sinh(2.0 * bond), (np.sinh(bond) * (1.0 + kappa)) ** 2)
+    kappa, slope, square = (x.astype(dtype) for x in values)
+    rest, rest_hidden = np.zeros(len(i), np.bool_), np.zeros(len(K), np.bool_)
+    if largest is not None:
+        # A bond changes the logarithm of a visible spin's product by at most 4|K|, of a hidden spin's by 2|K|.
+        for row in range(len(K)):
+            part = slice(start[row], start[row + 1])
+            rest[part] = _rests(4.0 * np.abs(bond[part]), largest)
+        rest_hidden = _rests(2.0 * np.abs(K).max(axis=1), largest)
+    return Edges(start.astype(np.int64), a.astype(np.int64), kappa, slope, square, rest, rest_hidden)
+
+
+def _rests(sizes: Array, largest: float) -> Flags:
+    """Where a running sum would pass `largest` and starts anew."""
+    found = np.zeros(len(sizes), np.bool_)
+    total = 0.0
+    for place, size in enumerate(sizes):
+        found[place] = total + size > largest
+        total = size if found[place] else total + size
+    return found

@@ -1,17 +1,23 @@
 """Belief propagation on many slices at once, one slice per lane (docs/maths.md, "Belief propagation on the replicated
 system").
 
-tanh(Σ atanh x) = (P₊-P₋)/(P₊+P₋) with P± = Π(1±x): no tanh, atanh or log per bond. With x = t m (m = m_i^a,
-t = tanh K_ia) and MU_a the full magnetisation of σ_a, the cavity value is μ_a^i = (MU_a - x)/(1 - MU_a x), and
+A magnetisation is carried as the pair of its probabilities, (1 ± m)/2. Both are products and sums of positive numbers,
+so neither loses digits, however strong the couplings are; and there is no tanh, atanh or log per bond. With
+κ = e^{-2 K_ia}, m± of m_i^a, MU± of the full magnetisation of σ_a and M± of that of τ_i, all but for factors that both
+signs share:
 
-    P±_i = e^{±θ_i} Π_a (d ± t u)      d = 1 - MU_a x      u = MU_a - x        M_i  = (P₊-P₋)/(P₊+P₋)
-    m_i^a ← (M_i d - t u)/(d - M_i t u)                                          one division per bond
-    H±_a = e^{±g_a} Π_i (1 ∓ t m)                                                MU_a = (H₊-H₋)/(H₊+H₋)
+    q± = m± + κ m∓             1 ± t m                          H±_a = e^{±g_a} Π_i q∓        MU± = H±/(H₊+H₋)
+    c± = MU± q∓                the cavity value μ_a^i
+    f± = c± + κ c∓             1 ± t μ_a^i                      P±_i = e^{±θ_i} Π_a f±        M± = P±/(P₊+P₋)
+    m± ← M± f∓/(M₊ f₋ + M₋ f₊)                                  one division per bond
 
 A tile holds as many slices as a vector has lanes; its arrays are [bond or spin, lane]. A lane's numbers depend
 on its own slice alone. Slices settle after very different numbers of iterations, so there are three tiles: a
 settled lane of `active` moves to `done`, the next slice of `staged` takes its place, and what follows the
 messages (`response`) is computed whenever `done` is full.
+
+Where couplings or fields are so strong that products could overflow (`wide`), a product is carried as a number and a
+power of two, and rescaled at the bonds that `edges` marks.
 """
 
 from typing import NamedTuple
@@ -19,11 +25,21 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kising.estimators.bp.edges import Indices
+from kising.estimators.bp.edges import Edges, Indices
 from kising.estimators.damping import damping_at
 from kising.kernels.jit import inlined, kernel
-from kising.kernels.vector_math import exp
-from kising.kernels.vectors import Vector, fma, fms, fnma, load, sections, store, width_of
+from kising.kernels.vector_math import exp, exp_parts, scaled
+from kising.kernels.vectors import (
+    Vector,
+    exponent,
+    fma,
+    largest,
+    load,
+    mantissa,
+    sections,
+    store,
+    width_of,
+)
 from kising.model import Array
 
 # Rows of Tile.state.
@@ -32,7 +48,7 @@ SLOT, ITERATION, SETTLED = 0, 1, 2
 
 class Tile(NamedTuple):
     """Slices side by side, one per lane. All numbers lie in one array; the fields below give the first row of each
-    quantity in it.
+    quantity in it. Of a pair, the row of + comes first.
     """
 
     rows: Array
@@ -42,19 +58,21 @@ class Tile(NamedTuple):
     enough, (3, lanes)
     """
     m: int
-    """m_i^a, E rows; in `staged` tanh θ_i, with which all messages of a visible spin begin, Nv rows"""
-    up: int
-    """e^{θ_i}, Nv"""
-    down: int
-    """e^{-θ_i}, Nv"""
-    hidden_up: int
-    """e^{g_a}, Nh"""
-    hidden_down: int
-    """e^{-g_a}, Nh"""
+    """(1 ± m_i^a)/2, 2 E rows; in `staged` (1 ± tanh θ_i)/2, with which all messages of a visible spin begin, 2 Nv"""
+    field: int
+    """e^{±θ_i}, divided by 2^{±power}, 2 Nv"""
+    power: int
+    """whole numbers, 0 where nothing can overflow, Nv"""
+    hidden_field: int
+    """e^{±g_a}, divided by 2^{±hidden_power}, 2 Nh"""
+    hidden_power: int
+    """Nh"""
     mu: int
-    """MU_a, Nh"""
+    """(1 ± MU_a)/2, 2 Nh"""
     norm: int
-    """H₊ + H₋ of each σ_a, Nh"""
+    """H₊ + H₋ of each σ_a, divided by 2^level, Nh"""
+    level: int
+    """Nh"""
 
 
 class Scratch(NamedTuple):
@@ -66,40 +84,33 @@ class Scratch(NamedTuple):
     share: int
     """share of the new message in the next one, 1 row"""
     bond: int
-    """t u and d of bond k of a visible spin, 2 Nh"""
+    """f± of bond k of a visible spin, 2 Nh"""
     product: int
-    """Π_i (1 + t m) and Π_i (1 - t m) of σ_a, 2 Nh"""
+    """Π_i q± of σ_a, divided by 2^power, 2 Nh"""
+    power: int
+    """2 Nh"""
 
 
 def new_tile(n_messages: int, nv: int, nh: int, dtype: npt.DTypeLike) -> Tile:
     """A tile of empty lanes."""
-    numbers, starts = sections((n_messages, nv, nv, nh, nh, nh, nh), dtype)
+    numbers, starts = sections((2 * n_messages, 2 * nv, nv, 2 * nh, nh, 2 * nh, nh, nh), dtype)
     state = np.zeros((3, width_of(dtype)), np.int64)
     state[SLOT] = -1
-    # A field of zero keeps an empty lane finite.
-    numbers[starts[1] :] = 1
+    # Even odds everywhere keep an empty lane finite.
+    numbers[:] = 1
     return Tile(numbers, state, *starts)
 
 
 def new_scratch(nh: int, dtype: npt.DTypeLike) -> Scratch:
     """Room for one sweep over a tile."""
-    numbers, starts = sections((1, 1, 2 * nh, 2 * nh), dtype)
+    numbers, starts = sections((1, 1, 2 * nh, 2 * nh, 2 * nh), dtype)
     return Scratch(numbers, *starts)
 
 
 @kernel
-def stage(
-    first: int,
-    theta: Array,
-    g: Array,
-    start: Indices,
-    hidden: Indices,
-    weight: Array,
-    tile: Tile,
-    scratch: Scratch,
-) -> int:
+def stage(first: int, theta: Array, g: Array, wide: bool, edges: Edges, tile: Tile, scratch: Scratch) -> int:
     """Put the slices from `first` on into `tile`; returns how many there were. θ is (B, Nv) and g (B, Nh)."""
-    rows, product = tile.rows, scratch.product
+    rows = tile.rows
     nv, nh = theta.shape[1], g.shape[1]
     lanes = rows.shape[1]
     count = min(lanes, theta.shape[0] - first)
@@ -107,40 +118,81 @@ def stage(
         here = lane < count
         tile.state[SLOT, lane] = first + lane if here else -1
         for i in range(nv):
-            rows[tile.up + i, lane] = theta[first + lane, i] if here else 0.0
+            rows[tile.power + i, lane] = theta[first + lane, i] if here else 0.0
         for a in range(nh):
-            rows[tile.hidden_up + a, lane] = g[first + lane, a] if here else 0.0
+            rows[tile.hidden_power + a, lane] = g[first + lane, a] if here else 0.0
+    clear(nh, wide, scratch)
     for a in range(nh):
-        e_g = exp(load(rows, tile.hidden_up + a))
-        store(rows, tile.hidden_up + a, e_g)
-        store(rows, tile.hidden_down + a, 1.0 / e_g)
-        store(scratch.rows, product + 2 * a, 1.0)
-        store(scratch.rows, product + 2 * a + 1, 1.0)
+        split_field(tile.hidden_power + a, tile.hidden_field + 2 * a, wide, rows)
     for i in range(nv):
-        plus = exp(load(rows, tile.up + i))
-        minus = 1.0 / plus
-        m = (plus - minus) / (plus + minus)
-        store(rows, tile.up + i, plus)
-        store(rows, tile.down + i, minus)
-        store(rows, tile.m + i, m)
-        for e in range(start[i], start[i + 1]):
-            multiply(product + 2 * hidden[e], weight[e], m, scratch.rows)
-    magnetise(nh, tile, scratch)
+        split_field(tile.power + i, tile.field + 2 * i, wide, rows)
+        up, down = load(rows, tile.field + 2 * i), load(rows, tile.field + 2 * i + 1)
+        if wide:
+            power = load(rows, tile.power + i)
+            up, down, _ = fold(up, down, power, 0.0 - power)
+            if edges.rest_hidden[i]:
+                rescale_hidden(nh, scratch)
+        share = 1.0 / (up + down)
+        up *= share
+        down *= share
+        store(rows, tile.m + 2 * i, up)
+        store(rows, tile.m + 2 * i + 1, down)
+        for e in range(edges.start[i], edges.start[i + 1]):
+            multiply(scratch.product + 2 * edges.hidden[e], edges.kappa[e], up, down, scratch.rows)
+    magnetise(nh, wide, tile, scratch)
     return count
 
 
 @inlined
-def multiply(place: int, t: float, m: Vector, rows: Array) -> None:
+def split_field(place: int, pair: int, wide: bool, rows: Array) -> None:
+    """The field in row `place` becomes e^{± field} in the rows from `pair` on, and its power of two, if any."""
+    field = load(rows, place)
+    up, power = exp(field), field - field
+    if wide:
+        up, power = exp_parts(field)
+    store(rows, pair, up)
+    store(rows, pair + 1, 1.0 / up)
+    store(rows, place, power)
+
+
+@inlined
+def fold(up: Vector, down: Vector, power: Vector, other: Vector) -> tuple[Vector, Vector, Vector]:
+    """up 2^power and down 2^other, both divided by 2^level, with the level that keeps the larger in range."""
+    level = largest(power, other)
+    return scaled(up, power - level), scaled(down, other - level), level
+
+
+@inlined
+def clear(nh: int, wide: bool, scratch: Scratch) -> None:
+    """Begin the products of the hidden spins."""
+    for k in range(2 * nh):
+        store(scratch.rows, scratch.product + k, 1.0)
+        if wide:
+            store(scratch.rows, scratch.power + k, 0.0)
+
+
+@kernel
+def rescale_hidden(nh: int, scratch: Scratch) -> None:
+    """Move the powers of two out of the products of the hidden spins."""
+    rows = scratch.rows
+    for k in range(2 * nh):
+        product = load(rows, scratch.product + k)
+        store(rows, scratch.power + k, load(rows, scratch.power + k) + exponent(product))
+        store(rows, scratch.product + k, mantissa(product))
+
+
+@inlined
+def multiply(place: int, kappa: float, up: Vector, down: Vector, rows: Array) -> None:
     """Multiply a bond into the products of its hidden spin."""
-    store(rows, place, load(rows, place) * fma(m, t, 1.0))
-    store(rows, place + 1, load(rows, place + 1) * fnma(m, t, 1.0))
+    store(rows, place, load(rows, place) * fma(down, kappa, up))
+    store(rows, place + 1, load(rows, place + 1) * fma(up, kappa, down))
 
 
 @kernel
 def retire(here: int, tile: Tile, there: int, done: Tile) -> None:
     """Take the slice in lane `here` of the active tile to lane `there` of `done`, except its messages."""
-    for k in range(tile.hidden_up - tile.up):
-        done.rows[done.up + k, there] = tile.rows[tile.up + k, here]
+    for k in range(tile.hidden_field - tile.field):
+        done.rows[done.field + k, there] = tile.rows[tile.field + k, here]
     for k in range(tile.rows.shape[0] - tile.mu):
         done.rows[done.mu + k, there] = tile.rows[tile.mu + k, here]
     for k in range(3):
@@ -151,9 +203,9 @@ def retire(here: int, tile: Tile, there: int, done: Tile) -> None:
 @kernel
 def begin(here: int, staged: Tile, there: int, tile: Tile) -> None:
     """Let the staged slice in lane `here` begin in lane `there` of the active tile, except its messages."""
-    # All but the norm, which every sweep writes before it is read.
-    for k in range(tile.norm - tile.up):
-        tile.rows[tile.up + k, there] = staged.rows[staged.up + k, here]
+    # All but the norm and its level, which every sweep writes before they are read.
+    for k in range(tile.norm - tile.field):
+        tile.rows[tile.field + k, there] = staged.rows[staged.field + k, here]
     tile.state[SLOT, there] = staged.state[SLOT, here]
     tile.state[ITERATION, there] = 0
 
@@ -164,75 +216,103 @@ def exchange(lane: int, tile: Tile, there: int, done: Tile, here: int, staged: T
     in lane `here` in their place. Both in one pass: reaching a lane takes as long as using it.
     """
     for i in range(start.shape[0] - 1):
-        m = staged.rows[staged.m + i, here]
+        up, down = staged.rows[staged.m + 2 * i, here], staged.rows[staged.m + 2 * i + 1, here]
         for e in range(start[i], start[i + 1]):
-            done.rows[done.m + e, there] = tile.rows[tile.m + e, lane]
-            tile.rows[tile.m + e, lane] = m
+            place = 2 * e
+            done.rows[done.m + place, there] = tile.rows[tile.m + place, lane]
+            done.rows[done.m + place + 1, there] = tile.rows[tile.m + place + 1, lane]
+            tile.rows[tile.m + place, lane] = up
+            tile.rows[tile.m + place + 1, lane] = down
 
 
 @inlined
-def magnetise(nh: int, tile: Tile, scratch: Scratch) -> None:
-    """MU_a from the products of 1 ± t m."""
-    rows, product = tile.rows, scratch.product
+def magnetise(nh: int, wide: bool, tile: Tile, scratch: Scratch) -> None:
+    """MU± from the products of q±."""
+    rows, room = tile.rows, scratch.rows
     for a in range(nh):
-        up = load(rows, tile.hidden_up + a) * load(scratch.rows, product + 2 * a + 1)
-        down = load(rows, tile.hidden_down + a) * load(scratch.rows, product + 2 * a)
-        store(rows, tile.mu + a, (up - down) / (up + down))
-        store(rows, tile.norm + a, up + down)
+        pair, product = tile.hidden_field + 2 * a, scratch.product + 2 * a
+        up, down = load(rows, pair) * load(room, product + 1), load(rows, pair + 1) * load(room, product)
+        if wide:
+            power, own = scratch.power + 2 * a, load(rows, tile.hidden_power + a)
+            up, down, level = fold(up, down, load(room, power + 1) + own, load(room, power) - own)
+            store(rows, tile.level + a, level)
+        norm = up + down
+        share = 1.0 / norm
+        store(rows, tile.mu + 2 * a, up * share)
+        store(rows, tile.mu + 2 * a + 1, down * share)
+        store(rows, tile.norm + a, norm)
 
 
 @inlined
 def visible_products(
-    i: int, start: Indices, hidden: Indices, weight: Array, tile: Tile, scratch: Scratch
-) -> tuple[Vector, Vector]:
-    """P₊ and P₋ of visible spin i; t u and d of its bonds go into scratch.bond."""
-    rows = tile.rows
-    up, down = load(rows, tile.up + i), load(rows, tile.down + i)
+    i: int, wide: bool, edges: Edges, tile: Tile, scratch: Scratch
+) -> tuple[Vector, Vector, Vector]:
+    """P₊ and P₋ of visible spin i, divided by 2^level, and the level; f± of its bonds go into scratch.bond."""
+    rows, room = tile.rows, scratch.rows
+    up, down = load(rows, tile.field + 2 * i), load(rows, tile.field + 2 * i + 1)
+    level = up - up
+    if wide:
+        level = load(rows, tile.power + i)
+    power, other = level, 0.0 - level
     place = scratch.bond
-    for e in range(start[i], start[i + 1]):
-        t, mu = weight[e], load(rows, tile.mu + hidden[e])
-        x = t * load(rows, tile.m + e)
-        tu = t * (mu - x)
-        d = fnma(mu, x, 1.0)
-        up *= d + tu
-        down *= d - tu
-        store(scratch.rows, place, tu)
-        store(scratch.rows, place + 1, d)
+    for e in range(edges.start[i], edges.start[i + 1]):
+        if edges.rest[e]:
+            power, other = power + exponent(up), other + exponent(down)
+            up, down = mantissa(up), mantissa(down)
+        kappa, a = edges.kappa[e], edges.hidden[e]
+        m_up, m_down = load(rows, tile.m + 2 * e), load(rows, tile.m + 2 * e + 1)
+        c_up = load(rows, tile.mu + 2 * a) * fma(m_up, kappa, m_down)
+        c_down = load(rows, tile.mu + 2 * a + 1) * fma(m_down, kappa, m_up)
+        f_up, f_down = fma(c_down, kappa, c_up), fma(c_up, kappa, c_down)
+        up *= f_up
+        down *= f_down
+        store(room, place, f_up)
+        store(room, place + 1, f_down)
         place += 2
-    return up, down
+    if wide:
+        up, down, level = fold(up, down, power, other)
+    return up, down, level
 
 
 @kernel
-def sweep(damped: bool, start: Indices, hidden: Indices, weight: Array, tile: Tile, scratch: Scratch) -> None:
+def sweep(damped: bool, wide: bool, edges: Edges, tile: Tile, scratch: Scratch) -> None:
     """One iteration of all lanes; where `damped`, scratch.share says how much of the new messages is taken.
 
     The summed square change of m_i^a, as if undamped, goes to scratch.change.
     """
     rows, room = tile.rows, scratch.rows
-    nh = tile.norm - tile.mu
+    nh = tile.level - tile.norm
     share = load(room, scratch.share)
     kept = 1.0 - share
-    store(room, scratch.change, 0.0)
-    change = load(room, scratch.change)
-    for k in range(2 * nh):
-        store(room, scratch.product + k, 1.0)
-    for i in range(start.shape[0] - 1):
-        up, down = visible_products(i, start, hidden, weight, tile, scratch)
-        M = (up - down) / (up + down)
+    change = share - share
+    clear(nh, wide, scratch)
+    for i in range(edges.start.shape[0] - 1):
+        if edges.rest_hidden[i]:
+            rescale_hidden(nh, scratch)
+        M_up, M_down, _ = visible_products(i, wide, edges, tile, scratch)
+        norm = 1.0 / (M_up + M_down)
+        M_up *= norm
+        M_down *= norm
         place = scratch.bond
-        for e in range(start[i], start[i + 1]):
-            tu, d, old = load(room, place), load(room, place + 1), load(rows, tile.m + e)
-            new = fms(M, d, tu) / fnma(M, tu, d)
-            step = new - old
+        for e in range(edges.start[i], edges.start[i + 1]):
+            up, down = M_up * load(room, place + 1), M_down * load(room, place)
+            norm = 1.0 / (up + down)
+            up *= norm
+            down *= norm
+            old = load(rows, tile.m + 2 * e)
+            step = up - old
             change = fma(step, step, change)
             if damped:
-                # For a share of one this is the new message to the last bit, whatever the other lanes do.
-                new = fma(share, new, kept * old)
-            store(rows, tile.m + e, new)
-            multiply(scratch.product + 2 * hidden[e], weight[e], new, room)
+                # For a share of one these are the new messages to the last bit, whatever the other lanes do.
+                up = fma(share, up, kept * old)
+                down = fma(share, down, kept * load(rows, tile.m + 2 * e + 1))
+            store(rows, tile.m + 2 * e, up)
+            store(rows, tile.m + 2 * e + 1, down)
+            multiply(scratch.product + 2 * edges.hidden[e], edges.kappa[e], up, down, room)
             place += 2
-    store(room, scratch.change, change)
-    magnetise(nh, tile, scratch)
+    # A magnetisation changes twice as much as its probabilities.
+    store(room, scratch.change, 4.0 * change)
+    magnetise(nh, wide, tile, scratch)
 
 
 @kernel

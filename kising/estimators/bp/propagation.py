@@ -4,21 +4,19 @@ system").
     μ_a^i = tanh[ g_a - Σ_j atanh(t_ja m_j^a) - atanh(t_ia m_i^a) ]
     m_i^a = tanh[ θ_i + Σ_{b≠a} atanh(t_ib μ_b^i) ]
 
-Two kernels compute it. `lanes` takes many slices side by side and is the fast one; it carries magnetisations,
-which lose their digits where couplings are strong. `odds` takes one slice at a time and carries odds, which
-lose none. The couplings alone decide between them; a slice that overflows in the
-first is recomputed by the second.
+One kernel computes it for couplings of any strength, with many slices side by side (`lanes`).
 
 A slice whose messages have not settled after `max_iterations` (mean square change of m_i^a ≥ tolerance) is
 marked as not converged, and the moments of its last messages are used like any other's: leaving it out would bias the
 gradient towards easy slices, and on the paper's networks the last messages are close to the exact averages.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from kising.estimators.bp import correlations as corr
-from kising.estimators.bp import odds
 from kising.estimators.bp.edges import Edges, edges_of
+from kising.estimators.bp.iterated import Propagation, iterated_row, new_propagation, propagate_response
 from kising.estimators.bp.lanes import (
     ITERATION,
     SETTLED,
@@ -42,54 +40,70 @@ from kising.estimators.bp.response import (
     new_response,
     susceptibility,
 )
-from kising.estimators.chunks import Chunk, Estimate, empty_estimate, largest_fields
+from kising.estimators.bp.rules import BELIEF, CLOSED, ITERATED, PRODUCT, RULES
+from kising.estimators.chunks import Chunk, Estimate, largest_fields
 from kising.estimators.estep import EStep
 from kising.estimators.totals import sum_lanes
 from kising.kernels.jit import kernel
-from kising.kernels.vectors import load, magnitude, store, where_above
+from kising.kernels.vectors import largest, load, magnitude, store, where_above
 from kising.model import Array, Couplings
 
-# tanh 3 leaves 1 - t² = 0.01: magnetisations still tell such a bond from an infinite one in all but the last
-# four digits.
-STRONGEST_LANE_COUPLING = 3.0
+# e^{-80} beside 1 is nothing to a double: a stronger bond has the same moments.
+LARGEST_COUPLING = 40.0
+# Beyond any sum of such couplings: a stronger field decides alone.
+LARGEST_FIELD = 1e6
+# Bonds as strong as this need the range of float64.
+STRONGEST_SINGLE = 8.0
 # The logarithm up to which a product is safe from overflow.
 LARGEST_EXPONENT = {"float64": 600.0, "float32": 80.0}
 
 
+class Iteration(NamedTuple):
+    """How messages are iterated, and which averages are made of them."""
+
+    tolerance: float
+    damping: float
+    max_iterations: int
+    rule: int
+    cure: int
+    wide: bool
+    """whether products could overflow"""
+    factors: int
+    """how many norms can be multiplied"""
+    constant: float
+    """of log Z"""
+
+
 def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep, first: int) -> None:
-    """Fill `out` with the BP averages of the chunk's slices.
-
-    Slices that overflow float32 are recomputed in float64, and those that overflow float64 one at a time.
-    """
-    _estimate(couplings, chunk, out, estep, estep.options.estep.precision)
-
-
-def _estimate(couplings: Couplings, chunk: Chunk, out: Estimate, estep: EStep, precision: str) -> None:
-    rule, correct = corr.CODES[estep.options.correlations]
-    largest = _largest_exponent(couplings, chunk)
-    K = couplings.K
-    nv, nh = K.shape
-    strong = np.abs(K).max() > STRONGEST_LANE_COUPLING or largest > LARGEST_EXPONENT["float64"]
-    if rule == corr.ITERATED or strong:
-        odds.estimate(couplings, chunk, out, rule=rule, correct=correct, estep=estep)
-        return
-    edges = edges_of(K, precision)
-    n = len(edges.t)
-    staged, active, done = (new_tile(n, nv, nh, precision) for n in (nv, n, n))
-    _propagate_slices(
-        chunk.theta, chunk.g, edges, estep.tolerance, estep.damping, estep.max_iterations,
-        rule, correct, max(1, int(LARGEST_EXPONENT[precision] / largest)), np.sum(np.log(np.cosh(K))),
-        staged, active, done, new_scratch(nh, precision), new_response(n, nv, nh, precision, rule), out,
+    """Fill `out` with the BP averages of the chunk's slices."""
+    rule, cure = RULES[estep.options.correlations]
+    K = np.clip(couplings.K, -LARGEST_COUPLING, LARGEST_COUPLING)
+    # g is recomputed where K was clipped: fields and messages must belong to the same network.
+    g = chunk.g if np.array_equal(K, couplings.K) else chunk.after @ K + chunk.b
+    strongest = np.abs(K).max(initial=0.0)
+    precision = "float64" if strongest > STRONGEST_SINGLE else estep.options.estep.precision
+    safe, exponent = LARGEST_EXPONENT[precision], _largest_exponent(couplings._replace(K=K), chunk)
+    wide = exponent > safe
+    edges = edges_of(K, precision, safe if wide else None)
+    n, nv, nh = len(edges.hidden), *K.shape
+    staged, active, done = (new_tile(k, nv, nh, precision) for k in (nv, n, n))
+    how = Iteration(
+        estep.tolerance, estep.damping, estep.max_iterations, rule, cure, wide,
+        max(1, int(safe / exponent)), -float(np.sum(K)),
     )  # fmt: skip
-    failed = np.flatnonzero(~np.isfinite(out.log_z))
-    if len(failed):
-        again = chunk.take(failed)
-        patch = empty_estimate(len(failed), nv, nh, keep_pairs=len(out.pair) == len(out.m))
-        if precision == "float32":
-            _estimate(couplings, again, patch, estep, "float64")
-        else:
-            odds.estimate(couplings, again, patch, rule=rule, correct=correct, estep=estep)
-        out.put(failed, patch)
+    theta, cut = chunk.theta, 0.0
+    if exponent > LARGEST_FIELD:
+        # log 2cosh of a clipped field lacks what was cut off.
+        fields = theta, g
+        theta, g = (np.clip(x, -LARGEST_FIELD, LARGEST_FIELD) for x in fields)
+        cut = np.sum(np.abs(fields[1]) - np.abs(g), axis=1) - np.sum(
+            np.abs(fields[0]) - np.abs(theta), axis=1
+        )
+    _propagate_slices(
+        theta, g, edges, how, staged, active, done, new_scratch(nh, precision),
+        new_response(n, nv, nh, precision, rule), new_propagation(n, nh, precision, rule), out,
+    )  # fmt: skip
+    out.log_z[:] += cut
 
 
 def _largest_exponent(couplings: Couplings, chunk: Chunk) -> float:
@@ -106,42 +120,36 @@ def _propagate_slices(
     theta: Array,
     g: Array,
     edges: Edges,
-    tolerance: float,
-    damping: float,
-    max_iterations: int,
-    rule: int,
-    correct: bool,
-    factors: int,
-    log_cosh: float,
+    how: Iteration,
     staged: Tile,
     active: Tile,
     done: Tile,
     scratch: Scratch,
     space: Response,
+    room: Propagation,
     out: Estimate,
 ) -> None:
     """Iterate every slice of a chunk to its end: see `lanes` for the tiles."""
-    start, hidden, weight = edges.start, edges.hidden, edges.t
     n_slices, lanes = theta.shape[0], active.state.shape[1]
     slot, iteration, settled = active.state[SLOT], active.state[ITERATION], active.state[SETTLED]
     change = scratch.rows[scratch.change]
-    enough = tolerance * max(weight.shape[0], 1)
+    enough = how.tolerance * max(edges.hidden.shape[0], 1)
     # A zero of the type of n_slices: a literal 0 would make numba compile the loop twice.
     none = n_slices - n_slices
     alive, n_staged, next_staged, n_done, next_slice = none, none, none, none, none
     while True:
         for lane in range(lanes):
-            if slot[lane] >= 0 and not (iteration[lane] >= max_iterations or settled[lane]):
+            if slot[lane] >= 0 and not (iteration[lane] >= how.max_iterations or settled[lane]):
                 continue
             if next_staged == n_staged and next_slice < n_slices:
-                n_staged = stage(next_slice, theta, g, start, hidden, weight, staged, scratch)
+                n_staged = stage(next_slice, theta, g, how.wide, edges, staged, scratch)
                 next_slice += n_staged
                 next_staged = none
             more = next_staged < n_staged
             if slot[lane] < 0 and not more:
                 continue
             # Empty lanes are exchanged too: their contents are never used.
-            exchange(lane, active, n_done, done, next_staged if more else none, staged, start)
+            exchange(lane, active, n_done, done, next_staged if more else none, staged, edges.start)
             if slot[lane] >= 0:
                 retire(lane, active, n_done, done)
                 alive -= 1
@@ -153,12 +161,12 @@ def _propagate_slices(
                 alive += 1
             # The last tile may be partly filled.
             if n_done == lanes or (n_done > 0 and alive == 0):
-                _conclude(n_done, rule, correct, factors, log_cosh, edges, done, scratch, space, out)
+                _conclude(n_done, how, edges, done, scratch, space, room, out)
                 n_done = none
         if alive == 0:
             break
-        damped = set_damping(damping, max_iterations, active, scratch)
-        sweep(damped, start, hidden, weight, active, scratch)
+        damped = set_damping(how.damping, how.max_iterations, active, scratch)
+        sweep(damped, how.wide, edges, active, scratch)
         for lane in range(lanes):
             iteration[lane] += 1
             settled[lane] = change[lane] < enough
@@ -168,35 +176,37 @@ def _propagate_slices(
 @kernel
 def _conclude(
     n_done: int,
-    rule: int,
-    correct: bool,
-    factors: int,
-    log_cosh: float,
+    how: Iteration,
     edges: Edges,
     tile: Tile,
     scratch: Scratch,
     space: Response,
+    room: Propagation,
     out: Estimate,
 ) -> None:
     """The moments of the first `n_done` lanes, into the places of their slices and into the sums."""
-    start, hidden, weight = edges.start, edges.hidden, edges.t
     rows, pair, slot = space.rows, space.pair, tile.state[SLOT]
     nv, nh = out.pair_sum.shape
-    magnetisations(factors, start, hidden, weight, tile, scratch, space)
+    magnetisations(how.factors, how.wide, edges, tile, scratch, space)
     store(rows, space.counts, 0.0)
     for lane in range(n_done):
         t = slot[lane]
-        out.log_z[t] = space.log_z[lane] - log_cosh
+        out.log_z[t] = space.log_z[lane] + how.constant
         out.converged[t] = tile.state[SETTLED, lane] == 1
         out.iterations[t] = tile.state[ITERATION, lane]
-        rows[space.counts, lane] = 1.0 if np.isfinite(out.log_z[t]) else 0.0
+        rows[space.counts, lane] = 1.0
         for i in range(nv):
             out.m[t, i] = rows[space.M + i, lane]
         for a in range(nh):
-            out.mu[t, a] = tile.rows[tile.mu + a, lane]
+            out.mu[t, a] = rows[space.MU + a, lane]
     store(rows, space.sound, 0.0)
-    if rule == corr.CLOSED:
+    if how.rule == CLOSED:
         susceptibility(edges, tile, space)
+    elif how.rule == ITERATED:
+        propagate_response(how.tolerance, how.damping, how.max_iterations, edges, tile, room)
+        store(rows, space.sound, 1.0)
+        for lane in range(n_done):
+            out.converged[slot[lane]] &= room.rows[room.fine, lane] > 0.0
     unsound = False
     for lane in range(n_done):
         unsound = unsound or rows[space.sound, lane] == 0.0
@@ -204,19 +214,22 @@ def _conclude(
     sound, counts, total = load(rows, space.sound), load(rows, space.counts), load(rows, space.total)
     replaced = counts - counts
     for i in range(nv):
-        if rule == corr.CLOSED:
-            closed_row(i, start, hidden, tile, space)
-        if unsound:
-            bethe_row(i, start, hidden, weight, tile, space)
+        if how.rule == CLOSED:
+            closed_row(i, edges.start, edges.hidden, tile, space)
+        elif how.rule == ITERATED:
+            iterated_row(i, edges, tile, room, space)
+        if unsound or (how.cure == BELIEF and _impossible(nh, n_done, space)):
+            bethe_row(i, edges, tile, space)
         M = load(rows, space.M + i)
         for b in range(nh):
             value = load(rows, pair + b)
             if unsound:
                 value = where_above(sound, 0.0, value, load(rows, space.belief + b))
-            if correct:
+            if how.cure == PRODUCT or how.cure == BELIEF:
                 size = magnitude(value)
+                cured = load(rows, space.belief + b) if how.cure == BELIEF else M * load(rows, space.MU + b)
                 replaced += where_above(size, 1.0, counts, 0.0)
-                value = where_above(size, 1.0, M * load(tile.rows, tile.mu + b), value)
+                value = where_above(size, 1.0, cured, value)
             if keep:
                 store(rows, pair + b, value)
             value = where_above(counts, 0.0, value, 0.0)
@@ -231,3 +244,17 @@ def _conclude(
     store(rows, space.replaced, replaced)
     for lane in range(n_done):
         out.corrected[slot[lane]] = int(rows[space.replaced, lane])
+
+
+@kernel
+def _impossible(nh: int, n_done: int, space: Response) -> bool:
+    """Whether linear response passes ±1 anywhere in the row at hand."""
+    rows = space.rows
+    size = magnitude(load(rows, space.pair))
+    for b in range(1, nh):
+        size = largest(size, magnitude(load(rows, space.pair + b)))
+    store(rows, space.size, size)
+    found = False
+    for lane in range(n_done):
+        found = found or rows[space.size, lane] > 1.0
+    return found

@@ -1,16 +1,17 @@
 """What follows from settled messages, for a tile of slices: moments, Bethe log Z, and pair averages (docs/maths.md,
 "Pair correlations" and "Bethe log-likelihood").
 
-With x = t m and w = 1/(1 - 2 MU x + x²), cancellation is taken out of `closed` before it is computed:
+With the pairs of `lanes`, cancellation is taken out of `closed` before it is computed:
 
-    B_ia = ½ sinh(2K) (1-x²) w        C_ia = sinh²K (1-m²)(1-MU²) w        R_i = Σ_a C_ia
+    w    = 1/(MU₊ q₋² + MU₋ q₊²)      1-MU² = 4 MU₊ MU₋      1-M² = 4 M₊ M₋
+    B_ia = ½ sinh(2K) q₊ q₋ w         C_ia = sinh²K (1+κ)² m₊ m₋ (1-MU²) w         R_i = Σ_a C_ia
     r_i  = √((1-M_i²)/(1+R_i))        B̃_ia = r_i B_ia √(1-MU_a²)
     S    = diag(1 - Σ_i C_ia (R_i - C_ia)/(1+R_i)) + off-diagonal of B̃ᵀB̃       χ_ib = r_i (B̃ S⁻¹)_ib √(1-MU_b²)
-    p_ia = (t d + m u)/(1-x²)          the Bethe pair belief, `pair`; d and u as in `lanes`
+    p_ia = (m₊c₊ + m₋c₋ - κ(m₋c₊ + m₊c₋)) / (m₊c₊ + m₋c₋ + κ(m₋c₊ + m₊c₋))          the Bethe pair belief, `pair`
 
 In the Bethe log Z the factors of single bonds cancel between its three sums, and there remains
 
-    log Z = Σ_a log(H₊+H₋)_a - Σ_i log(P₊+P₋)_i - Σ_ia log cosh K_ia
+    log Z = Σ_a log(H₊+H₋)_a - Σ_i log(P₊+P₋)_i - Σ_ia K_ia
 """
 
 from typing import NamedTuple
@@ -18,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kising.estimators.bp.correlations import CLOSED, SMALLEST_PIVOT
 from kising.estimators.bp.edges import Edges, Indices
 from kising.estimators.bp.lanes import Scratch, Tile, visible_products
-from kising.kernels.jit import kernel
+from kising.estimators.bp.rules import CLOSED
+from kising.kernels.jit import inlined, kernel
 from kising.kernels.vectors import (
+    Vector,
     fma,
     fnma,
     largest,
@@ -36,6 +38,10 @@ from kising.kernels.vectors import (
 )
 from kising.model import Array
 
+# Below this share of the largest pivot, the matrix of the closed form counts as singular.
+SMALLEST_PIVOT = 1e-13
+LOG_2 = np.log(2.0)
+
 
 class Response(NamedTuple):
     """Room for the pair averages of one tile, and for their sums over tiles, laid out like a tile."""
@@ -45,12 +51,16 @@ class Response(NamedTuple):
     """(lanes,)"""
     M: int
     """M_i, Nv rows"""
+    MU: int
+    """MU_a, Nh"""
+    free: int
+    """1 - M_i², Nv"""
     r: int
     """r_i, Nv"""
     B: int
     """B̃_ia, E"""
     C: int
-    """C_ia of a visible spin, Nh"""
+    """C_ia of a visible spin, and their sum over those before, 2 Nh"""
     root: int
     """√(1-MU_a²), Nh"""
     S: int
@@ -68,9 +78,11 @@ class Response(NamedTuple):
     norm: int
     """a product of norms, 1"""
     sound: int
-    """1 in the lanes where S could be inverted, 1"""
+    """1 in the lanes where linear response gave a result, 1"""
+    size: int
+    """the largest |⟨τ_i σ_b⟩| of a visible spin, 1"""
     counts: int
-    """1 in the lanes that hold a slice with finite sums, 1"""
+    """1 in the lanes that hold a slice, 1"""
     total: int
     """Σ_ib |⟨τ_i σ_b⟩| over tiles, 1"""
     replaced: int
@@ -80,33 +92,38 @@ class Response(NamedTuple):
 def new_response(n_edges: int, nv: int, nh: int, dtype: npt.DTypeLike, rule: int) -> Response:
     """Room for one tile."""
     bonds, square = (n_edges, nh * nh) if rule == CLOSED else (0, 0)
-    sizes = (nv, nv, bonds, nh, nh, square, square, square, nh, nh, nv * nh, 1, 1, 1, 1, 1)
+    sizes = (
+        *(nv, nh, nv, nv, bonds, 2 * nh, nh, square, square, square),
+        *(nh, nh, nv * nh, 1, 1, 1, 1, 1, 1),
+    )
     numbers, starts = sections(sizes, dtype)
     return Response(numbers, np.empty(width_of(dtype)), *starts)
 
 
 @kernel
 def magnetisations(
-    factors: int,
-    start: Indices,
-    hidden: Indices,
-    weight: Array,
-    tile: Tile,
-    scratch: Scratch,
-    space: Response,
+    factors: int, wide: bool, edges: Edges, tile: Tile, scratch: Scratch, space: Response
 ) -> None:
-    """M_i, and log Z without its constant; products of up to `factors` norms cannot overflow."""
-    nv, nh = start.shape[0] - 1, tile.norm - tile.mu
+    """M_i and MU_a, and log Z without its constant; products of up to `factors` norms cannot overflow."""
+    nv, nh = edges.start.shape[0] - 1, tile.level - tile.norm
     rows, log_z = space.rows, space.log_z
     log_z[:] = 0.0
     for k in range(nh + nv):
         if k < nh:
-            norm = load(tile.rows, tile.norm + k)
+            norm, level = load(tile.rows, tile.norm + k), load(tile.rows, tile.level + k)
+            up, down = load(tile.rows, tile.mu + 2 * k), load(tile.rows, tile.mu + 2 * k + 1)
+            store(rows, space.MU + k, up - down)
         else:
-            up, down = visible_products(k - nh, start, hidden, weight, tile, scratch)
-            store(rows, space.M + k - nh, (up - down) / (up + down))
+            up, down, level = visible_products(k - nh, wide, edges, tile, scratch)
             norm = up + down
+            share = 1.0 / norm
+            store(rows, space.M + k - nh, (up - down) * share)
+            store(rows, space.free + k - nh, 4.0 * (up * share) * (down * share))
         sign, place, last = (1.0, k, nh - 1) if k < nh else (-1.0, k - nh, nv - 1)
+        if wide:
+            store(rows, space.size, level)
+            for lane in range(log_z.shape[0]):
+                log_z[lane] += sign * LOG_2 * rows[space.size, lane]
         if place % factors > 0:
             norm *= load(rows, space.norm)
         store(rows, space.norm, norm)
@@ -115,39 +132,53 @@ def magnetisations(
                 log_z[lane] += sign * np.log(rows[space.norm, lane])
 
 
+@inlined
+def message_pairs(e: int, edges: Edges, tile: Tile) -> tuple[Vector, Vector, Vector, Vector, Vector, Vector]:
+    """m±, q± and MU± of a bond."""
+    rows, a, kappa = tile.rows, edges.hidden[e], edges.kappa[e]
+    up, down = load(rows, tile.m + 2 * e), load(rows, tile.m + 2 * e + 1)
+    MU_up, MU_down = load(rows, tile.mu + 2 * a), load(rows, tile.mu + 2 * a + 1)
+    return up, down, fma(down, kappa, up), fma(up, kappa, down), MU_up, MU_down
+
+
 @kernel
 def susceptibility(edges: Edges, tile: Tile, space: Response) -> None:
     """B̃, r and S⁻¹ of every lane."""
-    start, hidden, weight, slope, square = edges
+    start, hidden = edges.start, edges.hidden
     rows, B, C, root, S = space.rows, space.B, space.C, space.root, space.S
-    nv, nh = start.shape[0] - 1, tile.norm - tile.mu
+    nv, nh = start.shape[0] - 1, tile.level - tile.norm
     for ab in range(nh * nh):
         store(rows, S + ab, 0.0)
     for a in range(nh):
-        mu = load(tile.rows, tile.mu + a)
-        store(rows, root + a, sqrt(largest(1.0 - mu * mu, 0.0)))
+        up, down = load(tile.rows, tile.mu + 2 * a), load(tile.rows, tile.mu + 2 * a + 1)
+        store(rows, root + a, 2.0 * sqrt(up * down))
         store(rows, S + a * nh + a, 1.0)
     for i in range(nv):
         first, last = start[i], start[i + 1]
-        M = load(rows, space.M + i)
-        R = M - M
+        free = load(rows, space.free + i)
+        R = free - free
         for e in range(first, last):
-            a = hidden[e]
-            m, mu, free = load(tile.rows, tile.m + e), load(tile.rows, tile.mu + a), load(rows, root + a)
-            x = weight[e] * m
-            w = 1.0 / fnma(mu + mu - x, x, 1.0)
-            c = square[e] * (free * free) * fnma(m, m, 1.0) * w
-            store(rows, B + e, slope[e] * fnma(x, x, 1.0) * w * free)
-            store(rows, C + e - first, c)
+            up, down, q_up, q_down, MU_up, MU_down = message_pairs(e, edges, tile)
+            width = load(rows, root + hidden[e])
+            w = 1.0 / fma(MU_up * q_down, q_down, MU_down * q_up * q_up)
+            c = edges.square[e] * (up * down) * (width * width) * w
+            store(rows, B + e, edges.slope[e] * (q_up * q_down) * w * width)
+            place = C + 2 * (e - first)
+            store(rows, place, c)
+            store(rows, place + 1, R)
             R += c
         share = 1.0 / (1.0 + R)
-        r = sqrt(largest(fnma(M, M, 1.0), 0.0) * share)
+        r = sqrt(free * share)
         store(rows, space.r + i, r)
+        after = R - R
+        for e in range(last - 1, first - 1, -1):
+            # R - c as the sum of the others: next to a strong bond the difference would lose their digits.
+            place, diagonal = C + 2 * (e - first), S + hidden[e] * (nh + 1)
+            c, others = load(rows, place), load(rows, place + 1) + after
+            store(rows, diagonal, fnma(c * share, others, load(rows, diagonal)))
+            after += c
         for e in range(first, last):
             row = S + hidden[e] * nh
-            c = load(rows, C + e - first)
-            diagonal = row + hidden[e]
-            store(rows, diagonal, fnma(c * (R - c), share, load(rows, diagonal)))
             B_e = r * load(rows, B + e)
             store(rows, B + e, B_e)
             for f in range(first, e):
@@ -211,8 +242,8 @@ def closed_row(i: int, start: Indices, hidden: Indices, tile: Tile, space: Respo
     """⟨τ_i σ_b⟩ = χ_ib + M_i MU_b of every b, into space.pair."""
     rows, B, inverse, pair = space.rows, space.B, space.inverse, space.pair
     first, last = start[i], start[i + 1]
-    nh = tile.norm - tile.mu
-    r, M = load(rows, space.r + i), load(rows, space.M + i)
+    nh = tile.level - tile.norm
+    r = load(rows, space.r + i)
     nothing = r - r
     # Four hidden spins at a time: each bond is fetched once for all of them.
     whole = nh - nh % 4
@@ -235,19 +266,19 @@ def closed_row(i: int, start: Indices, hidden: Indices, tile: Tile, space: Respo
         store(rows, pair + b, c0)
     for b in range(nh):
         chi = r * load(rows, pair + b) * load(rows, space.root + b)
-        store(rows, pair + b, chi + M * load(tile.rows, tile.mu + b))
+        store(rows, pair + b, chi + load(rows, space.M + i) * load(rows, space.MU + b))
 
 
 @kernel
-def bethe_row(i: int, start: Indices, hidden: Indices, weight: Array, tile: Tile, space: Response) -> None:
+def bethe_row(i: int, edges: Edges, tile: Tile, space: Response) -> None:
     """The pair belief of every bond of visible spin i, M_i MU_b where there is none, into space.belief."""
     rows, belief = space.rows, space.belief
     M = load(rows, space.M + i)
-    for b in range(tile.norm - tile.mu):
-        store(rows, belief + b, M * load(tile.rows, tile.mu + b))
-    for e in range(start[i], start[i + 1]):
-        a, t = hidden[e], weight[e]
-        m, mu = load(tile.rows, tile.m + e), load(tile.rows, tile.mu + a)
-        x = t * m
-        joint = t * (1.0 - mu * x) + m * (mu - x)
-        store(rows, belief + a, joint / (1.0 - x * x))
+    for b in range(tile.level - tile.norm):
+        store(rows, belief + b, M * load(rows, space.MU + b))
+    for e in range(edges.start[i], edges.start[i + 1]):
+        up, down, q_up, q_down, MU_up, MU_down = message_pairs(e, edges, tile)
+        c_up, c_down = MU_up * q_down, MU_down * q_up
+        equal = fma(up, c_up, down * c_down)
+        opposite = edges.kappa[e] * fma(down, c_up, up * c_down)
+        store(rows, belief + edges.hidden[e], (equal - opposite) / (equal + opposite))

@@ -5,23 +5,21 @@
 States are visited in Gray-code order: one hidden spin flips at a time, so that f_i changes by ±2 K_ib and x_i
 = e^{2 f_i} by a factor known beforehand. ⟨tanh(f_i) σ_b⟩ would cost Nh sums a state; since σ_b is constant
 between two flips of bit b, it is enough to add 2 σ_b times the running sum of tanh f_i at each of its flips
-(Abel summation). Ordinary couplings go through `gray`, many slices at once; strong ones, and slices whose sums
-leave floating point there, through the kernel of this file, one at a time.
+(Abel summation). All this is done for many slices at once (`lanes`). The kernel of this file takes one slice at a
+time: where a field could pass 160, and in networks with a single hidden spin.
 """
 
 import numpy as np
 
-from kising.estimators.chunks import Chunk, Estimate, empty_estimate, largest_fields
+from kising.estimators.chunks import Chunk, Estimate, largest_fields
 from kising.estimators.estep import EStep
-from kising.estimators.exact.lanes import TOGETHER, enumerate_lanes
+from kising.estimators.exact.lanes import TOGETHER, enumerate_lanes, range_of
 from kising.kernels.jit import kernel
 from kising.model import Array, Couplings
 
 # x_i = e^{2 f_i} is carried by multiplication while no field can pass this; beyond, it is computed anew for
 # each state.
 SAFE_FIELD = 150.0
-# The largest logarithm of a factor of a state's weight, for slices side by side.
-SAFE_EXPONENT = 650.0
 # 1 + e^{-2|f|} is at most 2: the product of this many cannot overflow.
 SAFE_FACTORS = 512
 
@@ -30,29 +28,11 @@ def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep,
     """Fill `out` with the exact averages of the chunk's slices."""
     out.converged[:] = True
     out.iterations[:] = 1
-    if not _tame(couplings, chunk):
+    within = range_of(couplings.K, *largest_fields(couplings, chunk)) if out.mu.shape[1] >= TOGETHER else None
+    if within is None:
         _one_at_a_time(couplings, chunk, out)
         return
-    enumerate_lanes(couplings.K, chunk, out)
-    failed = np.flatnonzero(~np.isfinite(out.log_z))
-    if len(failed):
-        patch = empty_estimate(len(failed), *couplings.K.shape, keep_pairs=len(out.pair) == len(out.m))
-        _one_at_a_time(couplings, chunk.take(failed), patch)
-        patch.converged[:] = True
-        patch.iterations[:] = 1
-        out.put(failed, patch)
-
-
-def _tame(couplings: Couplings, chunk: Chunk) -> bool:
-    """Whether no factor of a state's weight can leave floating point in `gray`, whatever the spins are."""
-    K = np.abs(couplings.K)
-    if K.shape[1] < TOGETHER:
-        return False
-    # Four states share a division by the product of 1 + e^{2f} of each.
-    theta, b = largest_fields(couplings, chunk)
-    field = np.max(theta + np.sum(K, axis=1))
-    hidden = np.sum(b) + 2.0 * np.sum(K)
-    return bool(max(8.0 * field, hidden, 2.0 * np.sum(K)) < SAFE_EXPONENT)
+    enumerate_lanes(couplings.K, chunk, within, out)
 
 
 def _one_at_a_time(couplings: Couplings, chunk: Chunk, out: Estimate) -> None:

@@ -173,6 +173,11 @@ def moments(
     return Averages(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
 
+def hidden_means(couplings: Couplings, slices: Slices, estep: EStep) -> Array:
+    """⟨σ_a(t)⟩ given all that was seen of the segment, of all steps, (n, Nh)"""
+    return moments(couplings, slices, estep, threads=1, keep_pairs=False).mu
+
+
 def predicted(couplings: Couplings, slices: Slices, *, threads: int) -> Array:
     """p_t = P(σ(t) | s(≤t)) of all steps, (n, 2^Nh): bit a of a state's number is set where σ_a = +1."""
     return _forwards(couplings, slices, threads, lambda filtered: filtered.predicted)

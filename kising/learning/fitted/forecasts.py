@@ -24,6 +24,9 @@ from kising.arrays import holds_arrays
 from kising.estimators.chunks import fields
 from kising.estimators.exact.paths import predicted
 from kising.estimators.parallel import in_order
+from kising.estimators.paths import enumerated, sampled
+from kising.estimators.paths.enumerated import can_enumerate
+from kising.estimators.registry import entry
 from kising.estimators.slices import Slices, as_slices
 from kising.estimators.steps import Steps
 from kising.kernels.counter import key_of, philox, uniform
@@ -63,6 +66,8 @@ def forecasts(couplings: Couplings, recording: Slices | Spins, *, seed: Seed, th
     couplings = couplings.without_zero_M
     hidden = couplings.K.shape[1]
     coupled = couplings.couples_slices
+    if slices.has_gaps or (coupled and hidden > (entry("exact").largest_coupled or 0)):
+        return _followed(couplings, slices, seed, threads)
     filtered = predicted(couplings, slices, threads=threads)[~Steps.of(slices).begins] if coupled else None
     drawn = hidden > LARGEST_ENUMERATION
     bounds = [min(k, hidden) for k in range(0, hidden + GROUPED, GROUPED)] if drawn else [0, hidden]
@@ -94,9 +99,23 @@ def forecasts(couplings: Couplings, recording: Slices | Spins, *, seed: Seed, th
 
 
 def forecast_log_likelihood(found: Forecasts, recording: Slices | Spins) -> Array:
-    """Σ_i log P(s_i) of what then happened, nats, for each row of the forecasts: (T-2,)."""
-    nats: Array = np.sum(np.log(np.where(as_slices(recording).after > 0, found.up, found.down)), axis=1)
+    """Σ_i log P(s_i) of what then happened, as far as that is known, nats, for each row of the forecasts: (T-2,)."""
+    after = as_slices(recording).after
+    logs = np.log(np.where(after > 0, found.up, found.down))
+    nats: Array = np.sum(np.where(after == 0, 0.0, logs), axis=1)
     return nats
+
+
+def _followed(couplings: Couplings, slices: Slices, seed: Seed, threads: int) -> Forecasts:
+    """With missing entries or many coupled hidden spins: by sums over all unknown spins where these are few at a time,
+    else by particles.
+    """
+    if slices.has_gaps and can_enumerate(couplings, slices):
+        up = enumerated.forecast(couplings, slices)
+    else:
+        up = sampled.forecast(couplings, slices, seed=seed, threads=threads)
+    up = up[~Steps.of(slices).begins]
+    return Forecasts(up, 1.0 - up)
 
 
 def _tables(K: Array, groups: list[slice], largest: float) -> Array:

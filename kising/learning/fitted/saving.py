@@ -92,6 +92,7 @@ def to_bytes(fit: Fit) -> bytes:
         "input_names": fit.input_names,
         "steps": fit.steps,
         "outcome": fit.outcome,
+        "missing": fit.missing,
         "iterations": fit.iterations,
         "estimator": fit.estimator,
         "converged": fit.converged,
@@ -144,6 +145,7 @@ def from_bytes(data: bytes) -> Fit:
             if "rmse" in found
             else None,
             outcome=str(about["outcome"]),
+            missing=about.get("missing"),
             iterations=int(about["iterations"]),
             estimator=str(about["estimator"]),
             monte_carlo_error=_optional(found, "_noise"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from kising.learning.fitted.edges import labels, present_blocks
 from kising.learning.fitted.heldout import likelihood_kind
+from kising.options import iteration_limit
 
 if TYPE_CHECKING:
     from kising.learning.fit import Fit
@@ -98,8 +99,9 @@ def _advice(fit: Fit, spelling: Spelling) -> Iterator[str]:
         cure = smaller if fit.learner.step == "gradient" else spelling.option("prior", 3)
         yield f"It diverged: fit again with {cure}, with fewer hidden spins, or with more data."
     elif fit.outcome != "converged":
-        more = spelling.option("max_iterations", 2 * fit.learner.max_iterations)
+        more = spelling.option("max_iterations", 2 * iteration_limit(fit.learner, fit.hidden))
         yield f"It has not converged: fit again with {more}{spelling.continued}."
+        yield f"Missing: {fit.missing}"
     if fit.standard_error is not None:
         unknown = sum(int(np.isinf(error).sum()) for error in fit.standard_error)
         if unknown:

@@ -36,7 +36,7 @@ def read_recording(
     bin: str | float | None = None,  # noqa: A002
     trials: Any = None,
     covariates: Any = None,
-    missing: str = "drop",
+    missing: str = "sample",
     delimiter: str | None = None,
 ) -> Segments:
     """Read a recording from a .npy, .npz, .csv, .tsv, .txt, .parquet or .mat file (docs/recordings.md).
@@ -45,7 +45,7 @@ def read_recording(
     overrides the one that text is found to use. With `bin`, such as "20ms", the file holds spike times instead, one
     row (unit, time) per spike, and `trials` may say when trials start and stop: an array of pairs in seconds, a pair
     (onsets, duration), or the path of such a table. `covariates` are known inputs, or the path of a table of them.
-    Every failure is a RecordingError.
+    Missing entries are treated as in `as_segments`. Every failure is a RecordingError.
     """
     with one_line_errors(path):
         check_missing(missing)
@@ -57,9 +57,9 @@ def read_recording(
         contents = _loaded(path, key, delimiter)
         inputs = _covariates(covariates) if covariates is not None else covariates_in(contents, key)
         if width is None:
-            return assemble(recording_in(contents, key), inputs)
+            return assemble(recording_in(contents, key), inputs, missing=missing)
         windows = None if trials is None else _windows(trials)
-        return assemble(binned(spikes_in(contents, key), width, windows), inputs)
+        return assemble(binned(spikes_in(contents, key), width, windows), inputs, missing=missing)
 
 
 @contextmanager

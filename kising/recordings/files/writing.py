@@ -1,6 +1,6 @@
 """A checked recording as a file that `read_recording` reads without options: one .npz archive.
 
-trial_0, trial_1, ...     (T, Nv): int8, or float32 with one row of NaN between two segments of the trial
+trial_0, trial_1, ...     (T, Nv): int8, or float32 with NaN for missing entries, and for the row between two segments
 names                     of the spins
 covariates                (rows of all trials, p), where there are inputs; covariate_names
 """
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.recordings.files.archives import COVARIATE_NAMES, COVARIATES
-from kising.recordings.segments import Segments
+from kising.recordings.segments import Segments, Spins
 
 
 def to_npz(recording: Segments) -> bytes:
@@ -22,7 +22,9 @@ def to_npz(recording: Segments) -> bytes:
     arrays: dict[str, npt.NDArray[Any]] = {"names": np.array(recording.names)}
     rows = []
     for number, segments in enumerate(_by_trial(recording)):
-        arrays[f"trial_{number}"] = _joined([recording.spins[k] for k in segments], np.float32(np.nan))
+        arrays[f"trial_{number}"] = _joined(
+            [_with_gaps(recording.spins[k]) for k in segments], np.float32(np.nan)
+        )
         if recording.covariates is not None:
             rows.append(_joined([recording.covariates[k] for k in segments], np.float64(0)))
     if rows:
@@ -31,6 +33,11 @@ def to_npz(recording: Segments) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()
+
+
+def _with_gaps(spins: Spins) -> npt.NDArray[Any]:
+    """Missing entries as NaN."""
+    return spins if spins.all() else np.where(spins == 0, np.float32(np.nan), spins.astype(np.float32))
 
 
 def _by_trial(recording: Segments) -> list[list[int]]:

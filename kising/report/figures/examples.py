@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_POINTS: Final = 4
+#: A learner that is off by more has diverged; how far says nothing.
+LARGEST_SHOWN: Final = 10.0
 _SIZES: Final = {"abs_m": ("|m|", "-"), "abs_mu": ("|μ|", "--"), "abs_pair": ("|⟨τσ⟩|", ":")}
 
 
@@ -41,6 +43,8 @@ def scatters(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[FigureSpec
             "Learned against true couplings",
             "One realization. Dots are learned couplings, grey crosses where learning started; the line is the truth.",
             panels,
+            couplings[couplings["run_id"].isin(own["run_id"])],
+            shared=False,
         )
 
 
@@ -60,9 +64,11 @@ def traces(runs: pd.DataFrame, trace_rows: pd.DataFrame) -> Iterator[FigureSpec]
     yield FigureSpec(
         "traces",
         "Learning, iteration by iteration",
-        f"Realization {chosen}: RMSE of {listed(bonds_of(own))} (bond scales) and mean sizes of the averages. The "
-        "grey line marks the first iteration whose E-step did not settle in every slice.",
+        f"Realization {chosen}: RMSE of {listed(bonds_of(own))} (bond scales) and mean sizes of the averages. The grey "
+        f"line marks the first iteration whose E-step did not settle in every slice. Errors beyond {LARGEST_SHOWN:g} are "
+        f"drawn at {LARGEST_SHOWN:g}.",
         panels,
+        trace_rows[trace_rows["run_id"].isin(own["run_id"])],
     )
 
 
@@ -96,7 +102,8 @@ def _trace(trace: pd.DataFrame) -> Callable[[Axes], None]:
         iteration = trace["iteration"].to_numpy(dtype=float)
         for block in BONDS:
             if trace[f"rmse_{block}"].notna().any():
-                axes.plot(iteration, trace[f"rmse_{block}"], color=COLOURS[block], label=f"RMSE {block}")
+                shown = np.minimum(trace[f"rmse_{block}"].to_numpy(dtype=float), LARGEST_SHOWN)
+                axes.plot(iteration, shown, color=COLOURS[block], label=f"RMSE {block}")
         for column, (symbol, style) in _SIZES.items():
             axes.plot(iteration, trace[column], style, color="black", linewidth=1.1, label=symbol)
         unsettled = iteration[trace["bp_converged"].to_numpy(dtype=float) < 1]

@@ -19,7 +19,10 @@ GUIDE_COLOUR: Final = "#666666"
 #: Two learners in one panel: the first with filled marks on solid lines, the second open and dashed.
 LINE_STYLES: Final = ("-", "--")
 
-PANEL_INCHES: Final = (4.4, 4.0)
+PANEL_INCHES: Final = (4.4, 3.4)
+"""Width and height of a panel without its legend."""
+LEGEND_INCHES: Final = 0.18
+"""Height of a row of a legend."""
 
 _LABELS: Final = {
     "data.length": "length of the recording T (steps)",
@@ -51,6 +54,11 @@ _SLUGS: Final = {"data.length": "length", "network.size": "size", "network.fract
 def axis_label(key: str) -> str:
     """What a parameter is called along an axis."""
     return _LABELS.get(key, key)
+
+
+def axis_name(key: str) -> str:
+    """What a parameter is called in a sentence."""
+    return axis_label(key).removesuffix(" (steps)")
 
 
 def axis_slug(key: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from kising.report.figures.style import describe_setting
@@ -56,8 +57,14 @@ def numeric_axes(runs: pd.DataFrame) -> list[str]:
             continue
         if pd.api.types.is_numeric_dtype(runs[key]) and not pd.api.types.is_bool_dtype(runs[key]):
             counts[key] = int(runs[key].dropna().nunique())
-    # Sizes make one axis: the visible fraction only if the number of spins stays the same.
-    if counts.get(SIZE, 0) > 1:
+    # Sizes make one axis: the visible fraction only if the number of spins stays the same, and the number of hidden
+    # spins of a recording, whose visible spins are given.
+    only_hidden = SIZES[1] in keys and SIZES[0] not in keys and runs["data.file"].notna().all()
+    if only_hidden:
+        counts = {SIZES[1]: int(runs[SIZES[1]].nunique()), **counts}
+        counts.pop(SIZE, None)
+        counts.pop(FRACTION, None)
+    elif counts.get(SIZE, 0) > 1:
         counts.pop(FRACTION, None)
     else:
         counts.pop(SIZE, None)
@@ -89,10 +96,26 @@ def overlays(runs: pd.DataFrame, x: str) -> Iterator[View]:
 
 
 def grouped(runs: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """The runs grouped by the values of some parameters, in order of appearance."""
+    """The runs grouped by the values of some parameters: numbers in their order, words in that of appearance."""
     if not keys:
         return [((), runs)]
-    return [(tuple(values), part) for values, part in runs.groupby(keys, sort=False, dropna=False)]
+    found = [(tuple(values), part) for values, part in runs.groupby(keys, sort=False, dropna=False)]
+    places = [list(dict.fromkeys(_place(values[i]) for values, _ in found)) for i in range(len(keys))]
+    return sorted(
+        found, key=lambda group: [_rank(value, seen) for value, seen in zip(group[0], places, strict=True)]
+    )
+
+
+def _place(value: Any) -> Any:
+    return None if pd.isna(value) else value
+
+
+def _rank(value: Any, seen: list[Any]) -> float:
+    """Where a value stands; those without effect (null) come first."""
+    place = _place(value)
+    if isinstance(place, bool) or not isinstance(place, int | float | np.number):
+        return -np.inf if place is None else float(seen.index(place))
+    return float(place)
 
 
 def describe(keys: list[str], values: tuple[Any, ...]) -> str:

@@ -22,7 +22,7 @@ from kising.blocks import n_couplings
 from kising.errors import StoreError
 from kising.estimators.registry import Estimator, entry, resolve
 from kising.estimators.sampling import Sampling
-from kising.options import LARGEST_METRIC, PILOT_ITERATIONS, PILOT_SLICES
+from kising.options import LARGEST_METRIC, PILOT_ITERATIONS, PILOT_SLICES, iteration_limit
 from kising.regular_files import read_regular
 from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.version import NUMERICS
@@ -88,7 +88,9 @@ class CostModel:
         default = _estimator(point).iterations or next(
             ITERATIONS[word] for word in words if word in ITERATIONS
         )
-        iterations = min(self.iterations.get(kind, default), point.learner.max_iterations)
+        iterations = min(
+            self.iterations.get(kind, default), iteration_limit(point.learner, point.model.hidden)
+        )
         return self.prices.get(kind, PRICE) * operations(point, iterations)
 
     def of_run(self) -> Callable[[Run], float]:
@@ -130,6 +132,8 @@ def kind_of(point: Point) -> Kind:
     words = [point.task, estimator.name, *(str(values[key]) for key in estimator.reads)]
     if _coupled(point):
         words.append("coupled")
+    if point.data.missing:
+        words.append("gaps")
     if point.task == "learn":
         words += [learner.start, learner.step]
     elif point.score.exact:
@@ -143,11 +147,17 @@ def kind_of(point: Point) -> Kind:
 
 def _estimator(point: Point) -> Estimator:
     """The one that will run."""
-    return resolve(point.learner.estimator, point.model.hidden, coupled=_coupled(point))
+    return resolve(
+        point.learner.estimator, point.model.hidden, coupled=_has_M(point), gaps=point.data.missing > 0
+    )
 
 
 def _coupled(point: Point) -> bool:
-    """Whether averages are those of a network with couplings among hidden spins."""
+    """Whether slices depend on each other: through couplings among hidden spins, or missing entries."""
+    return _has_M(point) or point.data.missing > 0
+
+
+def _has_M(point: Point) -> bool:
     return point.learner.hidden_couplings if point.task == "learn" else point.model.hidden_coupling > 0
 
 
@@ -181,7 +191,7 @@ def operations(point: Point, iterations: float) -> float:
         slices *= 2  # the memoryless control takes about as long
     pilots = 0.0
     if point.task == "learn" and learner.starts > 1:
-        made = min(PILOT_ITERATIONS, learner.max_iterations)
+        made = min(PILOT_ITERATIONS, iteration_limit(learner, nh))
         pilots = learner.starts * min(PILOT_SLICES, point.data.length) * (made * estep + once)
     errors = 0.0
     if point.score.errors:

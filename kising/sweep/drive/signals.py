@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from kising.messages import plural
+
 if TYPE_CHECKING:
     from kising.sweep.drive.progress import Snapshot
 
@@ -85,7 +87,7 @@ def announced(stop: StopRequest, say: Callable[[str], object]) -> Callable[[Snap
         if stop.level and not told:
             told.append(stop.reason)
             say(
-                f"stopping ({stop.reason}): waiting some seconds for {snapshot.running} runs in flight; "
+                f"stopping ({stop.reason}): waiting some seconds for {plural(snapshot.running, 'run')} in flight; "
                 "Ctrl-C again stops at once"
             )
 

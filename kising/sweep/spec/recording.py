@@ -34,10 +34,11 @@ SIZES = ("model.visible", "data.length")
 _UNKNOWN = (1, 3)
 
 
-def read_content(path: str, folds: int, reading: Mapping[str, str]) -> Segments:
-    """The recording in a file, without spins that cannot be fitted; RecordingError where it is none. `reading` are
-    arguments of `read_recording`.
+def read_content(path: str, folds: int | None = None, reading: Mapping[str, str] | None = None) -> Segments:
+    """The recording in a file, without spins that cannot be fitted, in some of the folds where these are given;
+    RecordingError where it is none. `reading` are arguments of `read_recording`.
     """
+    reading = reading or {}
     files = [path, *(reading[name] for name in _PATHS if name in reading)]
     return _read(path, folds, tuple(reading.items()), tuple(_stamp(file) for file in files))
 
@@ -54,14 +55,15 @@ def _stamp(path: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=1)
 def _read(
-    path: str, folds: int, reading: tuple[tuple[str, str], ...], stamps: tuple[tuple[int, int], ...]
+    path: str, folds: int | None, reading: tuple[tuple[str, str], ...], stamps: tuple[tuple[int, int], ...]
 ) -> Segments:
     # Every preset is checked on every reading: the file is read once.
     from kising.learning.folds import learnable
     from kising.recordings import fittable, read_recording
 
     try:
-        return learnable(fittable(read_recording(path, **dict(reading))), folds)
+        found = fittable(read_recording(path, **dict(reading), missing="drop"))
+        return found if folds is None else learnable(found, folds)
     except RecordingError:
         raise
     except InputError as error:

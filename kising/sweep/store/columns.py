@@ -68,6 +68,12 @@ RESULTS: Final = (
         allowed=OUTCOMES,
     ),
     Column(
+        "missing",
+        "string",
+        meaning="of learning that stalled: for each block that had not converged, what it lacked; drift and "
+        "Monte-Carlo error are in statistical errors, steps in bond scales",
+    ),
+    Column(
         "converged_X",
         "bool",
         meaning="whether X had settled when learning ended",

@@ -130,9 +130,7 @@ class PartFiles:
             if error.errno == errno.EIO:
                 raise NotDataError("the disk reports an input/output error") from error
             raise explain(error, "read this part", path) from error
-        match = _NAME.fullmatch(name)
-        if match is None or checksum(data) != match[3]:
-            raise NotDataError(f"its {len(data)} bytes do not have the checksum in its name")
+        check_bytes(name, data)
         return data
 
     def publish(self, data: bytes | memoryview, number: int) -> Path:
@@ -171,6 +169,13 @@ class PartFiles:
             os.replace(self.folder / part.name, target)
             sync_directory(self._quarantine)
             sync_directory(self.folder)
+
+
+def check_bytes(name: str, data: bytes) -> None:
+    """Raise NotDataError unless a part has the checksum that its name says."""
+    match = _NAME.fullmatch(name)
+    if match is None or checksum(data) != match[3]:
+        raise NotDataError(f"its {len(data)} bytes do not have the checksum in its name")
 
 
 def number_of(name: str) -> int | None:

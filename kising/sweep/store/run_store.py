@@ -247,8 +247,6 @@ class Store:
             parts=len(self._rows),
             damaged=tuple(damaged),
             strays=tuple(listing.strays),
-            first_commit=min((int(index.committed.min()) for index in parts.values()), default=None),
-            last_commit=max((int(index.committed.max()) for index in parts.values()), default=None),
             inventory=inventory,
         )
 

@@ -124,7 +124,7 @@ def test_defaults():
     spec = parse_spec(BASE)
     assert spec.learner.model_dump() == {
         "estimator": "auto",
-        "correlations": "corrected",
+        "correlations": "bounded",
         "bias": True,
         "start": "random",
         "starts": 1,
