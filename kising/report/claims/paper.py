@@ -15,7 +15,7 @@ import pandas as pd
 from scipy import stats
 
 from kising.blocks import BONDS
-from kising.report.claims.learners import estimator_claims
+from kising.report.claims.learners import correlation_claims, estimator_claims
 from kising.report.claims.sparsity import sparsity_claims
 from kising.report.claims.verdicts import (
     UNKNOWN,
@@ -57,6 +57,7 @@ def claims(runs: pd.DataFrame, couplings: pd.DataFrame) -> list[Finding]:
         *_size(learned),
         *sparsity_claims(learned),
         *estimator_claims(learned),
+        *correlation_claims(learned),
     ]
 
 
