@@ -18,8 +18,11 @@ from kising.sweep.spec import read_spec
 FOLDER = Path(__file__).parents[1] / "sweeps"
 FILES = sorted(FOLDER.glob("*.yaml"))
 FIGURES = [path for path in FILES if path.stem.startswith("fig")]
-# ... and what the paper proposes without a figure, and learners that it does not have.
-REPRODUCED = [*FIGURES, FOLDER / "sparse.yaml", FOLDER / "learners.yaml", FOLDER / "paths.yaml"]
+# ... and what the paper proposes without a figure, and learners and rules that it does not have.
+REPRODUCED = [
+    *FIGURES,
+    *(FOLDER / f"{name}.yaml" for name in ("sparse", "learners", "correlations", "paths")),
+]
 QUICK_SECONDS = 2 * 120  # of one core: two cores, two minutes
 
 
@@ -92,6 +95,7 @@ def test_a_quick_preset_runs_and_is_reported(path: Path, tmp_path: Path) -> None
         "sparse": {"proposed"},
         "learners": {"kising"},
         "paths": {"kising"},
+        "correlations": {"kising"},
     }
     wanted_here = wanted.get(path.stem, {path.stem.removeprefix("fig").upper()})
     assert wanted_here <= figures
