@@ -15,6 +15,7 @@ import os
 import signal
 import stat
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from kising.sweep.drive.conductor import Policy
 from kising.sweep.store.atomic import TEMPORARY_PREFIX
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.mirror import copying
+from kising.sweep.store.mirror.folders import FolderPlace
 from kising.sweep.store.part_log import PartLog
 from kising.sweep.store.run_store import Store
 
@@ -41,6 +44,11 @@ STEPS = (
     *(f"progress:{moment}" for moment in ("half", "renamed")),
     *(f"log:{moment}" for moment in ("append", "half", "fsync", "synced")),
 )
+MIRROR_STEPS = (
+    *(f"mirror:{moment}" for moment in (*DURABLE, "unlink", "unlinked")),
+    "lease:half",
+    "lease:renamed",
+)
 """create: a temporary file was opened. half: half of it was written. fsync: all of it was written. synced: it is on
 the disk. renamed: it has its final name. settled: its directory is on the disk too. unlink, unlinked: before and
 after a file is removed. append: a file is about to grow."""
@@ -53,7 +61,15 @@ class FaultInjector:
 
     def __init__(self, step: str, nth: int) -> None:
         self._step, self._left = step, nth
-        self._operations: list[str] = []
+        self._threads = threading.local()
+
+    @property
+    def _operations(self) -> list[str]:
+        """What this thread is doing, the innermost last."""
+        if not hasattr(self._threads, "operations"):
+            self._threads.operations = []
+        found: list[str] = self._threads.operations
+        return found
 
     def at(self, moment: str) -> None:
         if self._operations and f"{self._operations[-1]}:{moment}" == self._step:
@@ -67,7 +83,8 @@ class FaultInjector:
 
         @functools.wraps(real)
         def wrapped(*arguments: Any, **options: Any) -> Any:
-            self._operations.append(name)
+            # Inside a lease a write of the mirror is one of the lease.
+            self._operations.append("lease" if self._operations[-1:] == ["lease"] else name)
             try:
                 return real(*arguments, **options)
             finally:
@@ -128,6 +145,9 @@ def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = Non
     for name, owner, method in (
         ("commit", Store, "commit"),
         ("log", PartLog, "note"),
+        ("mirror", FolderPlace, "put"),
+        ("mirror", FolderPlace, "remove"),
+        ("lease", FolderPlace, "_write_if"),
         ("compact", Store, "compact"),
         ("tables", Store, "write_runs"),
         ("tables", Store, "write_table"),
@@ -142,6 +162,7 @@ def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = Non
         injector.wrap_system_calls()
     task.perform = perform_with_note
     parts.FAN_IN = 4  # type: ignore[misc]
+    copying.LOOK_SECONDS = 0.02  # type: ignore[misc]
     if commit_seconds is not None:
         kising.run.Policy = functools.partial(Policy, commit_seconds=commit_seconds)  # type: ignore[misc]
 
