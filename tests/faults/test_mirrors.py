@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -60,11 +61,8 @@ def campaign(
                     counts["servers"] += 1
                 elif victim == "stop":
                     server.stop()
-                    with_pause = generator.uniform(0.5, 3.0)
-                    try:
-                        driver.wait(with_pause)
-                    except subprocess.TimeoutExpired:
-                        pass
+                    with suppress(subprocess.TimeoutExpired):
+                        driver.wait(generator.uniform(0.5, 3.0))
                     server.go_on()
                     counts["stopped servers"] += 1
                 driver.kill()
