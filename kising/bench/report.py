@@ -17,6 +17,7 @@ from kising.bench.measure import (
     thread_scaling,
     timings,
 )
+from kising.bench.paths import path_sweeps
 from kising.bench.sampling import exponent, growth, race
 from kising.sweep.store.atomic import atomic_write
 from kising.version import NUMERICS, __version__
@@ -56,6 +57,13 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
     power = exponent(swept)
     yield f"a sweep of gibbs with its gradient, {swept[0].visible} visible spins, µs/slice by hidden spins: {sizes}"
     yield f"its time grows as Nh^{power:.2f}"
+    paths = path_sweeps(rounds=rounds)
+    for one in paths:
+        gaps = f", {100 * one.missing:.0f}% missing" if one.missing else ""
+        yield (
+            f"a sweep along paths ({one.visible}, {one.hidden}){gaps}, µs/step: straight {one.straight:.2f}, "
+            f"tilted {one.tilted:.2f}, its gradient {one.gradient:.2f}"
+        )
     raced = []
     for one in race(visible=80, hidden=8, connectivity=0.1, length=10_000 if full else 5_000):
         raced.append(one)
@@ -75,6 +83,7 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
         "em_loop_share": share,
         "sweep": [asdict(one) for one in swept],
         "sweep_exponent": power,
+        "path_sweeps": [asdict(one) for one in paths],
         "race": [asdict(one) for one in raced],
     }
     atomic_write(path, json.dumps(record, indent=1).encode() + b"\n")
