@@ -58,11 +58,11 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
     yield f"a sweep of gibbs with its gradient, {swept[0].visible} visible spins, µs/slice by hidden spins: {sizes}"
     yield f"its time grows as Nh^{power:.2f}"
     paths = path_sweeps(rounds=rounds)
-    for one in paths:
-        gaps = f", {100 * one.missing:.0f}% missing" if one.missing else ""
+    for run in paths:
+        gaps = f", {100 * run.missing:.0f}% missing" if run.missing else ""
         yield (
-            f"a sweep along paths ({one.visible}, {one.hidden}){gaps}, µs/step: straight {one.straight:.2f}, "
-            f"tilted {one.tilted:.2f}, its gradient {one.gradient:.2f}"
+            f"a sweep along paths ({run.visible}, {run.hidden}){gaps}, µs/step: straight {run.straight:.2f}, "
+            f"tilted {run.tilted:.2f}, its gradient {run.gradient:.2f}"
         )
     raced = []
     for one in race(visible=80, hidden=8, connectivity=0.1, length=10_000 if full else 5_000):

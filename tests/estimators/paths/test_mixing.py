@@ -80,4 +80,6 @@ def test_autocorrelation_times(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert times["g=1, random M"]["in turn"] < 2
     assert times["K, L x0.3, M_aa = 1.5"]["in turn"] < 4
     assert times["K, L x0.3, ring of 1.5"]["in turn"] < 5
-    assert times["K, L x0.3, dense random M x3"]["in turn"] < 25
+    # How slow it is with a strong dense M depends on the network; tilted paths help in any case.
+    row = times["K, L x0.3, dense random M x3"]
+    assert row["in turn"] < 0.5 * row["path"]
