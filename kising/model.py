@@ -55,7 +55,8 @@ class Couplings(_Blocks):
 
     J_ij (Nv, Nv) acts on visible spin i from visible spin j, K_ib (Nv, Nh) on visible spin i from hidden spin b, L_aj
     (Nh, Nv) on hidden spin a from visible spin j, M_ab (Nh, Nh) on hidden spin a from hidden spin b. Biases h (Nv,)
-    and b (Nh,) are zero, and M and the weights F (Nv, p) and G (Nh, p) of inputs are empty, unless they are given.
+    and b (Nh,) are zero, and M and the weights F (Nv, p) and G (Nh, p) of inputs are empty, unless they are given;
+    where one of F and G is given, the other is zero.
     """
 
     __slots__ = ()
@@ -73,7 +74,9 @@ class Couplings(_Blocks):
     ) -> "Couplings":
         nv, nh = len(np.asarray(J)), len(np.asarray(L))
         given = (J, K, L, h, b, F, G, M)
-        missing = ((), (), (), (nv,), (nh,), (nv, 0), (nh, 0), (nh, 0))
+        # Where the inputs act on visible spins alone, or on hidden ones alone, the other weights are zero.
+        p = next((np.shape(x)[-1] for x in (F, G) if x is not None and np.ndim(x) == 2), 0)
+        missing = ((), (), (), (nv,), (nh,), (nv, p), (nh, p), (nh, 0))
         blocks = (np.zeros(shape) if x is None else x for x, shape in zip(given, missing, strict=True))
         return super().__new__(cls, *blocks)  # type: ignore[arg-type]
 

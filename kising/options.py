@@ -21,10 +21,12 @@ from kising.values import (
     Amount,
     Choice,
     Digest,
+    Duration,
     FilePath,
     Flag,
     Kind,
     Name,
+    OptionalText,
     Real,
     RefusedError,
     Text,
@@ -85,6 +87,8 @@ class Option:
     """whether it can be an axis"""
     in_ids: bool = True
     """whether ids of points depend on it"""
+    reads: bool = False
+    """whether it says how data.file is read: then it is an argument of `read_recording` and a flag of `kising fit`"""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def validate(value: Any) -> Any:
@@ -136,6 +140,11 @@ def _drawn(gate: Gate) -> str | None:
 
 def _recorded(gate: Gate) -> str | None:
     return "only data.file uses it" if gate.file is None else None
+
+
+def _reading(kind: Kind, text: str) -> Option:
+    """An option of `read_recording`. Points are identified by the hash of what was read, not by how it was."""
+    return Option(kind=kind, help=text, applies=(_recorded,), since=9, varies=False, in_ids=False, reads=True)
 
 
 class Section(BaseModel):
@@ -224,6 +233,19 @@ class Data(Section):
             varies=False,
             in_ids=False,  # the hash identifies a recording, wherever its file lies
         ),
+    ] = None
+    key: Annotated[str | None, _reading(OptionalText(), "Which array of a .npz or .mat file.")] = None
+    bin: Annotated[
+        str | None, _reading(Duration(), "Width of a bin, such as 20ms: the file holds spike times.")
+    ] = None
+    trials: Annotated[
+        str | None, _reading(FilePath(), "With bin: a table of starts and stops of trials, in seconds.")
+    ] = None
+    covariates: Annotated[str | None, _reading(FilePath(), "A table of known inputs, one row per step.")] = (
+        None
+    )
+    delimiter: Annotated[
+        str | None, _reading(OptionalText(), "What separates the cells of a text file; null: recognised.")
     ] = None
     folds: Annotated[
         int,
@@ -562,6 +584,12 @@ LEAVES: Mapping[str, Leaf] = {
 }
 
 
+#: Those that say how data.file is read, by the name of the argument of `read_recording`.
+READING: Mapping[str, Leaf] = {
+    key.removeprefix("data."): leaf for key, leaf in LEAVES.items() if leaf.option.reads
+}
+
+
 def choices(key: str) -> tuple[str, ...]:
     """The words that an option accepts."""
     kind = LEAVES[key].kind
@@ -605,6 +633,9 @@ class Conflict(NamedTuple):
 
 Values = Mapping[str, Any]
 
+#: Beside the options, what rules may ask for: the number of known inputs of a recording.
+INPUTS: Final = "inputs"
+
 
 class Rule(NamedTuple):
     """What must hold of several options together."""
@@ -640,21 +671,23 @@ def _errors(values: Values) -> Iterator[Conflict]:
             "are those of maximum likelihood; leave out learner.l1 and learner.decimate, or errors",
         )
     nv, nh = values["model.visible"], values["model.hidden"]
-    if (
-        isinstance(nv, int)
-        and isinstance(nh, int)
-        and (size := _n_couplings(nv, nh, values)) > LARGEST_ERROR_MATRIX
-    ):
+    if not (isinstance(nv, int) and isinstance(nh, int)):
+        return
+    inputs = values.get(INPUTS, 0)
+    size = _n_couplings(nv, nh, values)
+    if size > LARGEST_ERROR_MATRIX:
+        known = f", with {inputs} known input{'s' * (inputs > 1)}," if inputs else ""
         yield Conflict(
             "score.errors",
-            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins has "
-            f"{size}; allowed: up to {LARGEST_ERROR_MATRIX}",
+            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins{known} has {size}; "
+            f"allowed: up to {LARGEST_ERROR_MATRIX}",
         )
 
 
 def _n_couplings(visible: int, hidden: int, values: Values) -> int:
     coupled = values["learner.hidden_couplings"] is True
-    return n_couplings(visible, hidden, bias=values["learner.bias"] is True, hidden_couplings=coupled)
+    bias, inputs = values["learner.bias"] is True, values.get(INPUTS, 0)
+    return n_couplings(visible, hidden, bias=bias, inputs=inputs, hidden_couplings=coupled)
 
 
 def _ascent(values: Values) -> Iterator[Conflict]:
@@ -685,7 +718,7 @@ def _enumerable(values: Values) -> Iterator[Conflict]:
             (registry.entry(estimator), f"estimator {estimator}", f", or another estimator ({others})")
         )
     if values["score.exact"] is True:
-        asked.append((registry.entry("exact"), "score.exact", ""))
+        asked.append((registry.entry("exact"), "score.exact", ", or leave score.exact out"))
     for entry, name, cure in asked:
         if entry.largest_hidden is not None and hidden > entry.largest_hidden:
             message = f"too large for {name}, which sums over 2^hidden states"
@@ -754,6 +787,13 @@ def _truth(values: Values) -> Iterator[Conflict]:
             yield Conflict(key, f"{word} needs true couplings, and a recording (data.file) has none; {cure}")
 
 
+def _unread(values: Values) -> Iterator[Conflict]:
+    if values["data.file"] is None:
+        for leaf in READING.values():
+            if values[leaf.key] is not None:
+                yield Conflict(leaf.key, "says how data.file is read, and there is none; leave it out")
+
+
 def _inferred(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is not None:
         yield Conflict(
@@ -788,5 +828,6 @@ RULES: Final = (
     ),
     Rule(("data.missing", "learner.estimator"), _gaps, task=None),
     Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
+    Rule(("data.file", *(leaf.key for leaf in READING.values())), _unread, task=None),
     Rule(("data.file",), _inferred, task="infer"),
 )

@@ -198,3 +198,15 @@ def test_memory_of_a_simulation_is_that_of_its_spins() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 24 * length + 1_000_000
+
+
+def test_weights_of_inputs_on_one_kind_of_spins_are_enough() -> None:
+    J, K, L = np.zeros((3, 3)), np.zeros((3, 2)), np.zeros((2, 3))
+    F, G = np.ones((3, 4)), np.ones((2, 4))
+    np.testing.assert_array_equal(Couplings(J, K, L, F=F).G, np.zeros((2, 4)))
+    np.testing.assert_array_equal(Couplings(J, K, L, G=G).F, np.zeros((3, 4)))
+    assert Couplings(J, K, L).F.shape == (3, 0)
+    inputs = np.random.default_rng(1).standard_normal((20, 4))
+    both = simulate(Couplings(J, K, L, F=F, G=0 * G), 20, covariates=inputs, seed=3)
+    alone = simulate(Couplings(J, K, L, F=F), 20, covariates=inputs, seed=3)
+    np.testing.assert_array_equal(alone.visible, both.visible)

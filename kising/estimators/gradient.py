@@ -152,8 +152,8 @@ def _sums(chunk: Chunk, estimate: Estimate, couplings: Couplings) -> Gradient:
     mu, n = estimate.mu, len(estimate.mu)
     totals = add_up(chunk, estimate)
     bias = bool(couplings.h.size)
-    J, h, F = apart(totals.surprise.T @ chunk.known_now, couplings.h, couplings.F, bias=bias)
-    L, b, G = apart(totals.hidden_surprise.T @ chunk.known_before, couplings.b, couplings.G, bias=bias)
+    J, h, F = apart((chunk.known_now.T @ totals.surprise).T, couplings.h, couplings.F, bias=bias)
+    L, b, G = apart((chunk.known_before.T @ totals.hidden_surprise).T, couplings.b, couplings.G, bias=bias)
     return Gradient(
         J=J,
         K=chunk.after.T @ mu - estimate.pair_sum,

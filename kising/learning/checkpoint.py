@@ -1,7 +1,6 @@
 """A state of learning as bytes, and back: plain arrays in an npz archive, nothing that could run code when read."""
 
 import io
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -116,5 +115,7 @@ def load(data: bytes) -> EMState:
             sampler=_sampler(found),
             anchor=_anchor(found),
         )
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, IndexError) as error:
+    except CheckpointError:
+        raise
+    except Exception as error:  # what damaged archives and arrays raise is not documented, and a lot
         raise CheckpointError(f"not a saved state of learning: {error}") from error

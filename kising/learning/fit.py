@@ -27,7 +27,7 @@ from kising.learning.starts import chain_seed, error_seed
 from kising.learning.state import EMState
 from kising.learning.trace import trace_table
 from kising.model import Array, BondScales, Couplings, Recording, as_couplings, simulate
-from kising.options import Learner
+from kising.options import INPUTS, Learner
 from kising.recordings import Segments, as_segments, fittable
 from kising.seeds import Seed, as_numbers
 
@@ -45,9 +45,10 @@ class Fit(Learned):
     """Learned couplings, how they came about, and what can be done with them. Recordings are (T, Nv) arrays as `fit`
     takes them.
 
-    Averages over hidden spins are exact up to 12 of them, up to 8 where they act on each other. Beyond, they are those
-    of the estimator that learned, with random numbers that follow from the seed of the fit. Recordings may have missing
-    entries: averages over these are exact where few spins are unknown at a time, and sampled elsewhere.
+    Averages over hidden spins are exact up to 12 of them, and up to 8 where these are coupled (M). Beyond, they are
+    those of the estimator that learned, with random numbers that follow from the seed of the fit. Recordings may have
+    missing entries: averages over these are exact where few spins are unknown at a time, and sampled elsewhere. With M
+    or missing entries, "given s(t) and s(t-1)" below reads "given all that is known of the segment up to t".
     """
 
     learner: Learner
@@ -60,6 +61,8 @@ class Fit(Learned):
     """nats per slice of the training data"""
     names: tuple[str, ...] | None = None
     """of the visible spins; None: they have numbers, from 0"""
+    input_names: tuple[str, ...] | None = None
+    """of the known inputs; None: they are u0, u1, ..."""
 
     @property
     def hidden(self) -> int:
@@ -112,9 +115,9 @@ class Fit(Learned):
         return float(np.mean(forecast_log_likelihood(self._forecasts(slices, threads), slices)))
 
     def hidden_states(self, visible: Any, covariates: Any = None) -> Array | list[Array]:
-        """⟨σ_a(t)⟩ given the visible spins at t-1, t and t+1, between -1 and +1, (T-2, Nh); row k is about time step
-        k+1. Of a recording with several segments, one such array per segment. By the same estimator as
-        `log_likelihood`.
+        """⟨σ_a(t)⟩ given the visible spins at t-1, t and t+1, with M given those of the whole segment; between -1 and
+        +1, (T-2, Nh); row k is about time step k+1. Of a recording with several segments, one such array per segment.
+        By the same estimator as `log_likelihood`.
         """
         slices, segments = self._slices(visible, covariates)
         found = hidden_states(self.couplings, slices, self.learner, self.estimator, seed=self.seed)
@@ -140,7 +143,7 @@ class Fit(Learned):
         the couplings of its block. Without standard errors error, z, p and q are NaN: fit with errors=True, or see
         `with_errors`. A coupling that the recording does not determine has an infinite error and p = 1.
         """
-        return edge_table(self.couplings, self.standard_error, self.names)
+        return edge_table(self.couplings, self.standard_error, self.names, self.input_names)
 
     def with_errors(self, visible: Any, covariates: Any = None) -> "Fit":
         """The same fit with standard errors, as errors=True would have given; `visible` are the training data."""
@@ -149,7 +152,12 @@ class Fit(Learned):
             raise InputError(f"visible has {segments.n_steps} steps, the training data had {self.steps}")
         if self.outcome == "diverged":
             raise InputError("couplings that diverged have no standard errors")
-        sizes = {"model.visible": slices.n_visible, "model.hidden": self.hidden, "score.errors": True}
+        sizes = {
+            "model.visible": slices.n_visible,
+            "model.hidden": self.hidden,
+            INPUTS: slices.n_inputs,
+            "score.errors": True,
+        }
         FIT.learner(self.options, sizes, function="with_errors")
         # Of a network without hidden spins, `converged` has h but not b.
         pairs = (("h", "b"), ("F", "G"), ("M",))
@@ -228,7 +236,12 @@ def fit(
     units = _units(recording)
     for note in _offset_notes(recording, units):
         warnings.warn(note, RecordingWarning, stacklevel=2)
-    sizes = {"model.visible": shape[0], "model.hidden": hidden, "score.errors": errors}
+    sizes = {
+        "model.visible": shape[0],
+        "model.hidden": hidden,
+        INPUTS: recording.n_covariates,
+        "score.errors": errors,
+    }
     learner = FIT.learner(options, sizes, function="fit")
     if given is not None and learner.starts > 1:
         raise InputError(f"starts={learner.starts}: must be 1 where start= gives couplings")
@@ -270,6 +283,7 @@ def fit(
             couplings, slices, learner, learned.estimator, seed=numbers, threads=threads
         ),
         names=recording.names,
+        input_names=recording.covariate_names or None,
     )
 
 

@@ -38,7 +38,7 @@ def spin_products(recording: Slices | Spins, *, bias: bool = False) -> SpinProdu
     now = np.zeros((size, size))
     before = np.zeros((size, size))
     for part in cut(len(slices)):
-        earlier, x, _ = slices.window(part, bias=bias)
+        earlier, x = slices.window(part, bias=bias)[:2]
         before += earlier.T @ earlier
         now += x.T @ x
     return SpinProducts(now / len(slices), before / len(slices))

@@ -35,7 +35,12 @@ def matched_covariates(covariates: Any, lengths: Sequence[int]) -> tuple[list[Ar
             raise InputError(_mismatch(rows, lengths))
         # One table for all trials, or several for one.
         arrays = np.split(np.concatenate(arrays), np.cumsum(lengths)[:-1])
-    names = found.names or tuple(f"u{k}" for k in range(widths.pop()))
+    (width,) = widths
+    names = found.names or tuple(f"u{k}" for k in range(width))
+    if len(names) != width:
+        raise InputError(
+            f"{counted(len(names), 'name')} for {counted(width, 'input')}: give one name per input"
+        )
     return arrays, names
 
 

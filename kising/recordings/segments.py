@@ -75,6 +75,13 @@ class Segments:
         """Number of missing entries."""
         return sum(x.size - int(np.count_nonzero(x)) for x in self.spins)
 
+    @property
+    def trials(self) -> tuple[int, ...]:
+        """The trial of every segment; segments that do not say are trials of their own."""
+        if len(self.origins) == len(self.spins):
+            return tuple(trial for trial, _ in self.origins)
+        return tuple(range(len(self.spins)))
+
     def without(self, columns: Iterable[str | int]) -> Segments:
         """The same recording without some spins, given by name or by position in `names`."""
         if isinstance(columns, str):

@@ -37,6 +37,9 @@ def summarise(runs: pd.DataFrame) -> pd.DataFrame:
                 counted = done if column.summary.diverged else undiverged
                 names = (summary.name for summary in column.summary_columns())
                 row |= zip(names, _STATISTICS[column.summary.statistic](counted[column.name]), strict=True)
+        if row["model.strength"] == 0:
+            # All couplings are zero: that estimate is the truth, and there is no bond to compare it with.
+            row["baseline_rmse"] = None
         rows.append(row)
     return frame_of(rows, SUMMARY_COLUMNS)
 

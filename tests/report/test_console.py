@@ -9,7 +9,7 @@ from rich.console import Console
 from support.rows import make_runs
 
 from kising.blocks import REQUIRED
-from kising.report.console import MOST_ROWS, show
+from kising.report.console import MOST_ROWS, show, tables
 from kising.report.summary import scaling, summarise
 
 
@@ -65,6 +65,24 @@ def test_runs_that_all_failed_are_counted() -> None:
         ["100", "2", "2", "0"],
         ["10000", "2", "2", "0"],
     ]
+
+
+def test_a_sweep_of_learning_is_headed_as_such_also_if_all_runs_failed() -> None:
+    runs = make_runs(learned(status="failed", outcome=None))
+    (title, _), *_ = tables(summarise(runs), scaling(runs))
+    assert title.startswith("Fraction of runs that converged")
+
+
+def test_couplings_of_strength_0_have_no_baseline() -> None:
+    rows = [
+        row | {"model.strength": g, "point_id": f"{row['point_id']}{g}"}
+        for g in (0.0, 1.0)
+        for row in learned()
+    ]
+    errors = [line for line in shown(rows) if line][5:10]
+    assert errors[0][-2:] == ["all", "zero"]
+    assert [line[-1] for line in errors[1:]] == ["-", "-", "0.500", "0.500"]
+    assert list(summarise(make_runs(rows))["baseline_rmse"].isna()) == [True, True, False, False]
 
 
 def test_long_tables_are_cut() -> None:

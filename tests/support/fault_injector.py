@@ -15,6 +15,7 @@ import os
 import signal
 import stat
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,12 @@ class FaultInjector:
 
     def __init__(self, step: str, nth: int) -> None:
         self._step, self._left = step, nth
-        self._operations: list[str] = []
+        self._local = threading.local()  # the driver writes its heartbeat from another thread
+
+    @property
+    def _operations(self) -> list[str]:
+        """The operations that this thread is inside of."""
+        return self._local.__dict__.setdefault("operations", [])
 
     def at(self, moment: str) -> None:
         if self._operations and f"{self._operations[-1]}:{moment}" == self._step:
@@ -135,13 +141,15 @@ def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = Non
         kising.run.Policy = functools.partial(Policy, commit_seconds=commit_seconds)  # type: ignore[misc]
 
 
-def perform_with_note(run: Any, threads: int, timeout: float | None, saved: bytes | None) -> Any:
+def perform_with_note(
+    run: Any, threads: int, timeout: float | None, saved: bytes | None, recording: Any = None
+) -> Any:
     """The real work, with a note of its start."""
     line = f"{run.run_id} {load(saved).iteration if saved else 0}\n".encode()
     notes = os.open(os.environ[NOTES], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(notes, line)
     os.close(notes)
-    return _real_perform(run, threads, timeout, saved)
+    return _real_perform(run, threads, timeout, saved, recording)
 
 
 if __name__ == "__main__":

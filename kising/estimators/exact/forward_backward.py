@@ -1,5 +1,5 @@
 """Forward and backward recursions over the 2^Nh hidden states, for networks with couplings M among hidden spins
-(docs/maths.md, "M ≠ 0: slices are coupled in time").
+(docs/maths.md, "The larger model").
 
     p_t(σ)     = P(σ(t) | s(≤t))                                    p_1 = 2^-Nh
     e_t(σ)     = P(s(t+1) | s(t), σ) = Π_i 1/(1 + o_i(σ)),          o_i = e^{-2 s_i(t+1) f_i}

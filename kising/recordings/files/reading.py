@@ -11,7 +11,15 @@ from typing import Any
 from kising.errors import InputError, RecordingError
 from kising.messages import show
 from kising.recordings.build import assemble, check_missing
-from kising.recordings.files.contents import Contents, covariates_in, load, recording_in, spikes_in, table_in
+from kising.recordings.files.contents import (
+    Contents,
+    covariates_in,
+    inputs_in,
+    load,
+    recording_in,
+    spikes_in,
+    table_in,
+)
 from kising.recordings.files.durations import seconds
 from kising.recordings.files.spikes import binned
 from kising.recordings.files.windows import windows_of
@@ -96,7 +104,7 @@ def _covariates(covariates: Any) -> Any:
     if not isinstance(covariates, (str, Path)):
         return covariates
     with one_line_errors(covariates):
-        return recording_in(_loaded(covariates), None, guess=False)
+        return inputs_in(_loaded(covariates))
 
 
 def _shown(path: str | Path) -> str:

@@ -223,6 +223,9 @@ def _never_all(runs: pd.DataFrame) -> Iterator[Finding]:
     if runs.empty or runs["data.length"].nunique() < 2:
         return
     dense = runs[(runs["model.connectivity"] == 1) & (runs["model.strength"] >= 1)]
+    named = [
+        key for key in ("model.connectivity", "model.strength") if len(dense) and dense[key].nunique() == 1
+    ]
     for where, part in groups(dense, "data.length") if len(dense) else ():
         blocks = bonds_of(part)
         flags = part[[f"converged_{x}" for x in blocks]].all(axis="columns")
@@ -234,7 +237,7 @@ def _never_all(runs: pd.DataFrame) -> Iterator[Finding]:
         yield Finding(
             "4",
             "With strong couplings on a dense network, never do all runs converge, however long the recording.",
-            joined(where, f"c = 1, g = {part['model.strength'].iloc[0]:g}"),
+            joined(describe(named, tuple(part[key].iloc[0] for key in named)), where),
             f"largest fraction of runs with {listed(blocks)} converged, over T",
             Measured(*best),
             verdict,

@@ -298,7 +298,8 @@ def _guide(axes: Axes, view: View, column: str) -> None:
 
 
 def _baseline(axes: Axes, view: View) -> None:
-    values = view.series[0].runs["baseline_rmse"].dropna().unique()
+    runs = view.series[0].runs
+    values = runs[runs["model.strength"] > 0]["baseline_rmse"].dropna().unique()
     if len(values) == 1:
         axes.axhline(float(values[0]), color=GUIDE_COLOUR, linestyle=":", linewidth=1, label="all zero")
 

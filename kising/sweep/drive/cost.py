@@ -23,6 +23,7 @@ from kising.errors import StoreError
 from kising.estimators.registry import Estimator, entry, resolve
 from kising.estimators.sampling import Sampling
 from kising.options import LARGEST_METRIC, PILOT_ITERATIONS, PILOT_SLICES
+from kising.regular_files import read_regular
 from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.version import NUMERICS
 
@@ -36,6 +37,10 @@ RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, maki
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
 CHUNK_BYTES: Final = 4096 * 8  # a float64 column of a chunk of slices
 _KEPT: Final = 500  # finished runs that a price is the median of
+
+_LARGEST_CACHE: Final = 10_000_000  # bytes
+# Seconds per operation, and iterations of EM, that a machine can have measured: others would stop every sweep.
+_RANGES: Final = {"prices": (1e-15, 1.0), "iterations": (0.0, 1e12)}
 
 Kind = str
 
@@ -55,13 +60,14 @@ class CostModel:
         """The prices learned on this machine so far; default ones where there are none, or they cannot be
         read.
         """
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            known = json.loads(cache_file().read_text())
-            prices, iterations = known["prices"], known["iterations"]
-            return cls(
-                {str(k): float(v) for k, v in prices.items()},
-                {str(k): float(v) for k, v in iterations.items()},
+        with suppress(
+            OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError
+        ):
+            known = json.loads(read_regular(cache_file(), _LARGEST_CACHE))
+            prices, iterations = (
+                _plausible(known[name], *_RANGES[name]) for name in ("prices", "iterations")
             )
+            return cls(prices, iterations)
         return cls()
 
     def save(self) -> None:
@@ -109,6 +115,12 @@ class CostModel:
             if any(made for _, made in samples):
                 self.iterations[kind] = sum(made for _, made in samples) / len(samples)
         self._samples.clear()
+
+
+def _plausible(found: Mapping[str, object], least: float, most: float) -> dict[Kind, float]:
+    """The numbers in a range; NaN is in none."""
+    numbers = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+    return {name: value for name, value in numbers.items() if least <= value <= most}
 
 
 def kind_of(point: Point) -> Kind:

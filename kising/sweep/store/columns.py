@@ -78,7 +78,7 @@ RESULTS: Final = (
     Column(
         "rmse_X",
         "float",
-        meaning="RMSE of the learned X, in bond scales",
+        meaning="RMSE of the learned X, in bond scales; those of strength 1 where the strength is 0",
         summary=_SPREAD_UNLESS_DIVERGED,
         heading="X",
         console="errors",
@@ -109,7 +109,8 @@ RESULTS: Final = (
     Column(
         "baseline_rmse",
         "float",
-        meaning="RMSE of the estimate that is zero everywhere, in bond scales",
+        meaning="RMSE of the estimate that is zero everywhere, in bond scales; without meaning where the strength is "
+        "0, and null in summaries",
         summary=_MEAN,
         heading="all zero",
         console="errors",
@@ -226,8 +227,8 @@ ROW_COLUMNS: Final = (*COLUMNS, *ARTIFACTS)
 """What a finished run may bring."""
 
 COMMITTED: Final = Column("committed", "int", False)
-"""In parts only: microseconds since 1970 of the commit, strictly growing within a directory whatever the clock
-does. Of two rows of one run it tells the later, through any number of compactions."""
+"""In parts only: number of the commit, strictly growing within a directory. Of two rows of one run it tells the later,
+through any number of compactions. (Older versions counted microseconds since 1970; numbers go on from there.)"""
 
 PART_COLUMNS: Final = (*ROW_COLUMNS, COMMITTED)
 
