@@ -33,7 +33,8 @@ from kising.estimators.gibbs.chains import first_chains, sweep
 from kising.estimators.parallel import one_blas_thread
 from kising.estimators.slices import Slices, as_slices
 from kising.kernels.counter import key_of
-from kising.learning.layout import Rows, from_rows
+from kising.learning.layout import Rows, from_rows, rows_of
+from kising.learning.steps.prior import precisions
 from kising.learning.steps.scaled import RIDGE
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
@@ -68,9 +69,13 @@ def standard_errors(
     seed: Seed,
     samples: int = SAMPLES,
     shift: Array | None = None,
+    widths: dict[str, float] | None = None,
 ) -> Couplings:
     """The standard error of every coupling, in its own unit, as if the couplings given were the most likely ones;
     infinite where the recording does not determine it.
+
+    With `widths` of a prior, errors are the standard deviations of the posterior: the precision of the prior is added
+    to the information.
 
     With `shift`, (p,), errors of biases are those of h - F shift and b - G shift: the biases of inputs that were
     centred by subtracting it.
@@ -78,6 +83,8 @@ def standard_errors(
     slices = as_slices(recording)
     complete, missing = information(couplings, slices, seed=seed, samples=samples)
     sizes = _sizes(couplings)
+    if widths is not None:
+        complete[np.diag_indices_from(complete)] += _in_order(precisions(widths, couplings, len(slices)))
     with one_blas_thread():
         # The biases of a recording without inputs are not shifted.
         change = _change(couplings, sizes, shift) if shift is not None and shift.any() else None
@@ -86,6 +93,14 @@ def standard_errors(
     J, K, L = np.split(errors, [nv * known, nv * (known + nh)])
     rows = Rows(np.hstack([J.reshape(nv, known), K.reshape(nv, nh)]), L.reshape(nh, known))
     return from_rows(rows, couplings)
+
+
+def _in_order(couplings: Couplings) -> Array:
+    """A number for every coupling, in the order of the information."""
+    visible, hidden = rows_of(couplings)
+    nh = couplings.K.shape[1]
+    known = visible.shape[1] - nh
+    return np.concatenate([visible[:, :known].ravel(), visible[:, known:].ravel(), hidden.ravel()])
 
 
 class _Sizes(NamedTuple):
