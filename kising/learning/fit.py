@@ -162,7 +162,11 @@ class Fit(Learned):
         # In the units in which learning goes, as the ridge of the information is the same for all inputs.
         units = InputUnits.of(segments, bias=bool(learned.h.size))
         found = standard_errors(
-            units.inside(learned), units.slices(segments), seed=error_seed(self.seed), shift=units.shift
+            units.inside(learned),
+            units.slices(segments),
+            seed=error_seed(self.seed),
+            shift=units.shift,
+            widths=self.prior_widths,
         )
         errors, noise = units.outside_errors(found.filled), self.monte_carlo_error
         return replace(

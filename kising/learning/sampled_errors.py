@@ -26,7 +26,7 @@ from kising.estimators.paths.statistics import window
 from kising.estimators.paths.timeline import Timeline
 from kising.estimators.sampling import Sampling
 from kising.estimators.slices import Slices
-from kising.learning.information import inverse_diagonal, moved_biases
+from kising.learning.information import inverse_diagonal, moved_biases, prior_information
 from kising.learning.layout import Rows, from_rows, rows_of
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
@@ -48,10 +48,15 @@ LEAST_VARIANCE = 0.01
 
 
 def sampled_standard_errors(
-    couplings: Couplings, slices: Slices, *, seed: Seed, shift: Array | None = None
+    couplings: Couplings,
+    slices: Slices,
+    *,
+    seed: Seed,
+    shift: Array | None = None,
+    widths: dict[str, float] | None = None,
 ) -> Couplings:
-    """The standard error of every coupling; infinite where the recording does not determine it. `shift` is that of
-    `standard_errors`.
+    """The standard error of every coupling; infinite where the recording does not determine it. `shift` and
+    `widths` are those of `standard_errors`.
     """
     network, timeline = network_of(couplings), Timeline.of(slices)
     columns = _learned_columns(couplings)
@@ -76,7 +81,10 @@ def sampled_standard_errors(
         places = np.cumsum([0, *(len(chosen) for chosen in columns)])
         rows = [np.arange(a, b) for a, b in pairwise(places)]
         change = moved_biases(couplings, places[:-1].tolist(), shift)
-        variance = inverse_diagonal(complete / (FEW * n_steps), missing / n_steps, rows, change) / n_steps
+        complete /= FEW * n_steps
+        if widths is not None:
+            complete[np.diag_indices_from(complete)] += prior_information(widths, couplings, n_steps)
+        variance = inverse_diagonal(complete, missing / n_steps, rows, change) / n_steps
     return _as_couplings(np.sqrt(variance), couplings)
 
 

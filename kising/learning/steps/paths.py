@@ -20,7 +20,6 @@ from kising.estimators.paths.timeline import Timeline
 from kising.kernels.counter import key_of
 from kising.learning.state import Anchor, EMState, Problem, first_state
 from kising.learning.steps.metric import FIRST_OF_ROWS, NOISY, SLICES, fits, is_due
-from kising.learning.steps.prior import with_prior
 from kising.learning.steps.sampled import SampledStep, begin_sampling
 from kising.model import Couplings, Spins
 from kising.options import Learner
@@ -70,7 +69,7 @@ class PathStep(SampledStep):
             rows = fits(*state.couplings.K.shape) and state.iteration >= FIRST_OF_ROWS
             beginning = states[timeline.sources][:SLICES]
             state = replace(state, anchor=Anchor(state.couplings, beginning, rows, NOISY))
-        return state, with_prior(found, state.couplings, self.problem, self.learner)
+        return state, self.pulled(found, state.couplings)
 
     def _unknown(self, states: Spins) -> Spins:
         """The unknown spins, one per row: all that sampling has to remember."""

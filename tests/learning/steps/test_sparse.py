@@ -205,7 +205,7 @@ def test_known_sparsity_finds_the_bonds_and_lowers_the_error() -> None:
             bias=False,
             **how,
         )
-        for how in ({}, {"l1": 1.0}, {"decimate": np.mean(truth.J != 0)})
+        for how in ({"prior": "none"}, {"l1": 1.0}, {"decimate": np.mean(truth.J != 0)})
     )
     assert plain.rmse is not None
     assert decimated.rmse is not None
