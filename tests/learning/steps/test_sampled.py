@@ -122,7 +122,7 @@ def test_momentum_is_for_the_approach_once_couplings_are_near() -> None:
     assert momentum(far) == 0.0
     near = feed(far, noise(1) + 20)
     assert momentum(near) == MOMENTUM
-    assert momentum(averaging()) == 0.0
+    assert momentum(averaging()) == MOMENTUM
 
 
 def test_long_recordings_are_begun_with_part_of_their_slices() -> None:
