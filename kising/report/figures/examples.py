@@ -65,8 +65,8 @@ def traces(runs: pd.DataFrame, trace_rows: pd.DataFrame) -> Iterator[FigureSpec]
         "traces",
         "Learning, iteration by iteration",
         f"Realization {chosen}: RMSE of {listed(bonds_of(own))} (bond scales) and mean sizes of the averages. The grey "
-        f"line marks the first iteration whose E-step did not settle in every slice. Errors beyond {LARGEST_SHOWN:g} are "
-        f"drawn at {LARGEST_SHOWN:g}.",
+        "line marks the first iteration whose E-step did not settle in every slice. Errors beyond "
+        f"{LARGEST_SHOWN:g} are drawn at {LARGEST_SHOWN:g}.",
         panels,
         trace_rows[trace_rows["run_id"].isin(own["run_id"])],
     )
