@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from kising.learning.fitted.saving import load_fit
     from kising.model import Couplings, Recording, bond_scales, draw_couplings, simulate
     from kising.recordings import Segments, read_recording
-    from kising.run import Results, run_sweep
+    from kising.report.results import Results, load_results
+    from kising.run import run_sweep
     from kising.sklearn import KineticIsing
 
 # Names are loaded when first used: the command line must answer `--help` without waiting for a compiler.
@@ -30,7 +31,8 @@ _HOMES = {
     "kising.estimators.moments": ("Moments", "infer"),
     "kising.learning.fit": ("Fit", "fit"),
     "kising.learning.fitted.saving": ("load_fit",),
-    "kising.run": ("Results", "run_sweep"),
+    "kising.report.results": ("Results", "load_results"),
+    "kising.run": ("run_sweep",),
     "kising.sklearn": ("KineticIsing",),
 }
 
@@ -52,6 +54,7 @@ __all__ = [  # noqa: RUF022  # by what they are for
     "fit",
     "load_fit",
     "Results",
+    "load_results",
     "run_sweep",
 ]
 # `from kising import *` must work without scikit-learn.

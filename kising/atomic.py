@@ -108,3 +108,30 @@ def atomic_write(path: Path, data: bytes | memoryview, *, durable: bool = True) 
     with AtomicFile(path.parent, durable=durable) as file:
         file.handle.write(data)
         return file.publish(path.name)
+
+
+def append(path: Path, data: bytes, *, size: int) -> bool:
+    """Add data to the end of a file of `size` bytes, durably; False, and nothing done, if it is not as it should be.
+
+    A kill may leave a piece of the data at the end of the file. If the disk refuses, the file is cut back.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EISDIR}:
+            return False
+        raise explain(error, "write to this file", path) from error
+    try:
+        if os.fstat(descriptor).st_size != size:
+            return False
+        written = 0
+        while written < len(data):
+            written += os.write(descriptor, data[written:])
+        os.fsync(descriptor)
+    except OSError as error:
+        with suppress(OSError):
+            os.ftruncate(descriptor, size)
+        raise explain(error, "write to this file", path) from error
+    finally:
+        os.close(descriptor)
+    return True

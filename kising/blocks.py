@@ -1,7 +1,9 @@
 """The blocks of a network's couplings: their names and shapes. Everything that goes block by block starts here.
 
-J couples visible to visible spins, K hidden to visible, L visible to hidden; h and b are the biases of visible and
-hidden spins, F and G the weights of known inputs (docs/maths.md, "Model and time indices" and "The larger model").
+J couples visible to visible spins, K hidden to visible, L visible to hidden, M hidden to hidden; h and b are the biases
+of visible and hidden spins, F and G the weights of known inputs (docs/maths.md, "Model and time indices" and "The
+larger model"). Every network has J, K and L. The others are optional: a learner that leaves one out has an empty array
+in its place.
 """
 
 from typing import NamedTuple
@@ -21,6 +23,11 @@ class Block(NamedTuple):
         """Whether it comes from outside the network, not from other spins."""
         return self.columns in ("one", "input")
 
+    @property
+    def is_optional(self) -> bool:
+        """Whether a network may be without it."""
+        return self.is_field or self.name == "M"
+
     def shape(self, visible: int, hidden: int, inputs: int = 0) -> tuple[int, ...]:
         """Its shape in a network of these sizes; biases are vectors."""
         sizes = {"visible": visible, "hidden": hidden, "input": inputs}
@@ -35,11 +42,14 @@ TABLE = (
     Block("b", "hidden", "one"),
     Block("F", "visible", "input"),
     Block("G", "hidden", "input"),
+    Block("M", "hidden", "hidden"),
 )
 BLOCKS = tuple(block.name for block in TABLE)
 """The names, in the order of `Couplings`."""
 BONDS = tuple(block.name for block in TABLE if not block.is_field)
 """Those that couple spins."""
+REQUIRED = tuple(block.name for block in TABLE if not block.is_optional)
+"""Those that every network has."""
 
 
 def shapes(visible: int, hidden: int, inputs: int = 0) -> dict[str, tuple[int, ...]]:
@@ -47,6 +57,9 @@ def shapes(visible: int, hidden: int, inputs: int = 0) -> dict[str, tuple[int, .
     return {block.name: block.shape(visible, hidden, inputs) for block in TABLE}
 
 
-def n_couplings(visible: int, hidden: int, *, bias: bool = False, inputs: int = 0) -> int:
+def n_couplings(
+    visible: int, hidden: int, *, bias: bool = False, inputs: int = 0, hidden_couplings: bool = False
+) -> int:
     """The number of couplings that are learned."""
-    return (visible + hidden) * (bias + inputs) + visible * (visible + 2 * hidden)
+    fields = (visible + hidden) * (bias + inputs)
+    return fields + visible * (visible + 2 * hidden) + hidden_couplings * hidden**2

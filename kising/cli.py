@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import signal
 import sys
@@ -15,15 +16,16 @@ import click
 
 from kising.arguments import FIT
 from kising.errors import InputError, KisingError, SpecError
-from kising.flags import Numbers, flags, given
+from kising.flags import Numbers, flags, given, reading_flags
+from kising.messages import plural
+from kising.options import READING
 from kising.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kising.run import Results
-    from kising.sweep.drive.progress import Snapshot
-    from kising.sweep.drive.signals import StopRequest
+    from kising.report.results import Results
+    from kising.sweep.spec import SweepSpec
 
 # Exit codes: 0 all went well, 1 failed runs or a failure of the machine, 2 a mistake in what was asked, 128 + n
 # stopped by signal n.
@@ -43,10 +45,18 @@ def _plainly(command: Callable[..., None]) -> Callable[..., None]:
         except KisingError as error:
             click.echo(f"kising: {error}", err=True)
             sys.exit(MISTAKE if isinstance(error, InputError) else FAILED)
+        except MemoryError as error:
+            click.echo(f"kising: not enough memory for this: {error}", err=True)
+            sys.exit(FAILED)
         except BrokenPipeError:
             # The reader has gone (`kising status | head`): there is nobody to report to.
             sys.stderr.close()
             sys.exit(FAILED)
+        except OSError as error:
+            # A name that no file can have is a mistake; anything else that was not foreseen is the machine's.
+            name = str(error.filename or "")[:200]
+            click.echo(f"kising: {name}: {error.strerror or error}", err=True)
+            sys.exit(MISTAKE if error.errno == errno.ENAMETOOLONG else FAILED)
 
     return wrapped
 
@@ -54,7 +64,9 @@ def _plainly(command: Callable[..., None]) -> Callable[..., None]:
 _source = click.argument("source", metavar="FILE|DIR", type=click.Path(path_type=Path))
 _directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 _out = click.option(
-    "--out", type=click.Path(path_type=Path), help="Directory of the results [results/<name>]."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Directory of the results [results/<name>, or results/<name>-<preset>].",
 )
 _preset = click.option("--preset", metavar="NAME", help="Use a preset of the sweep file.")
 _set = click.option(
@@ -72,6 +84,46 @@ def main() -> None:
     """Learn the couplings of kinetic Ising networks with hidden spins, in sweeps that survive anything."""
 
 
+def _names_of_sweeps(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from kising.sweep.starter import shipped_sweeps
+
+    return [name for name in shipped_sweeps() if name.startswith(incomplete)]
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option(
+    "--from",
+    "source",
+    metavar="SWEEP",
+    help="Start from a sweep that comes with kising, such as fig3b.",
+    shell_complete=_names_of_sweeps,
+)
+@click.option(
+    "--for",
+    "recording",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A sweep over a recording of your own: how many hidden spins does it have?",
+)
+@_plainly
+def init(name: str | None, source: str | None, recording: Path | None) -> None:
+    """Write a commented sweep file NAME.yaml to start from, and beside it the schema for your editor."""
+    from kising.sweep.starter import check_name, starter, starter_for, starter_from, write_starter
+
+    if source is not None and recording is not None:
+        raise InputError("--from and --for exclude each other: give one")
+    chosen = name or ("my-sweep" if recording is None else "hidden-spins")
+    check_name(chosen)
+    folder = Path()
+    if recording is not None:
+        text = starter_for(recording, chosen, folder)
+    else:
+        text = starter(chosen) if source is None else starter_from(source, chosen)
+    file, schema = write_starter(text, chosen, folder)
+    click.echo(f"Wrote {file}, and {schema} for your editor. Next: kising plan {file}")
+
+
 @main.command()
 @_source
 @_out
@@ -86,6 +138,14 @@ def main() -> None:
 @click.option(
     "--stale", type=click.Choice(["keep", "redo"]), help="What to do with runs made by other numerics."
 )
+@click.option(
+    "--shrink", is_flag=True, help="Let finished runs that the edited sweep no longer has leave the tables."
+)
+@click.option(
+    "--mirror",
+    metavar="URL",
+    help="Keep a copy there, and go on from it: s3://bucket/prefix, gs://, az://, or a directory.",
+)
 @click.option("--local-debug", is_flag=True, help="Run in this process, without Ray.")
 @_plainly
 def run(
@@ -98,13 +158,18 @@ def run(
     retry_failed: bool,
     fail_fast: bool,
     stale: Literal["keep", "redo"] | None,
+    shrink: bool,
+    mirror: str | None,
     local_debug: bool,
 ) -> None:
     """Run a sweep file, or go on with the sweep in a directory."""
     from kising.run import Session, locate
     from kising.run import run as run_session
     from kising.sweep.drive.progress import open_display
-    from kising.sweep.drive.signals import stop_on_signals
+    from kising.sweep.drive.signals import announced, stop_on_signals
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
 
     spec, directory = locate(source, out, preset=preset, overrides=overrides)
     with stop_on_signals() as stop, open_display(spec.name, sys.stderr) as display:
@@ -115,50 +180,42 @@ def run(
             retry_failed=retry_failed,
             fail_fast=fail_fast,
             stale=stale,
+            shrink=shrink,
+            mirror=mirror,
             command=shlex.join(["kising", *sys.argv[1:]]),
             stop=stop,
-            observers=(display, _farewell(stop)),
-            say=lambda line: click.echo(line, err=True),
+            observers=(display, announced(stop, say)),
+            say=say,
         )
         results = run_session(spec, directory, session)
-    _conclude(results, stop.reason)
+    _conclude(spec, results, stop.reason)
 
 
-def _farewell(stop: StopRequest) -> Callable[[Snapshot], None]:
-    """Confirm, once, that the sweep is stopping, and say what happens until it ends."""
-    told: list[str] = []
-
-    def observe(snapshot: Snapshot) -> None:
-        if stop.level and not told:
-            told.append(stop.reason)
-            click.echo(
-                f"stopping ({stop.reason}): waiting some seconds for {snapshot.running} runs in flight; "
-                "Ctrl-C again stops at once",
-                err=True,
-            )
-
-    return observe
-
-
-def _conclude(results: Results, reason: str) -> None:
-    from kising.report.console import show
+def _conclude(spec: SweepSpec, results: Results, reason: str) -> None:
+    from kising.report.choice import choice_among
+    from kising.report.console import show as show_tables
+    from kising.sweep.failures import failure_of
+    from kising.sweep.labels import varied_keys
+    from kising.sweep.status import SHOWN, describe_failures
 
     outcome, directory = results.outcome, results.directory
+    assert outcome is not None
     resume = f"kising run {shlex.quote(str(directory))}"
     if len(results.runs):
-        show(_console(), results.summary, results.scaling)
+        show_tables(_console(), results.summary, results.scaling)
+    for line in () if outcome.unfinished else choice_among(results.runs):
+        click.echo(line)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
     failed = results.runs[results.runs["status"] == "failed"]
     if len(failed):
-        click.echo(
-            f"{len(failed)} runs failed; `{resume} --retry-failed` runs them again. The first of them:",
-            err=True,
-        )
-        for _, row in failed.head(5).iterrows():
-            click.echo(f"  {row['run_id']}: {row['error']}", err=True)
+        count = plural(len(failed), "run")
+        click.echo(f"{count} failed; `{resume} --retry-failed` runs them again:", err=True)
+        failures = [failure_of(row) for row in failed.head(SHOWN).to_dict("records")]
+        for line in describe_failures(directory, failures, varied_keys(spec), len(failed)):
+            click.echo(line, err=True)
     if outcome.unfinished:
         why = f"stopped by {reason}" if reason else "stopped"
-        click.echo(f"{why} with {outcome.unfinished} runs to go; to go on: {resume}", err=True)
+        click.echo(f"{why} with {plural(outcome.unfinished, 'run')} to go; to go on: {resume}", err=True)
         sys.exit(128 + signal.Signals[reason] if reason in signal.Signals.__members__ else FAILED)
     if len(failed):
         sys.exit(FAILED)
@@ -215,9 +272,25 @@ def status(directory: Path, watch: bool) -> None:
 
 @main.command()
 @_directory
+@click.argument("run", metavar="RUN")
+@_plainly
+def show(directory: Path, run: str) -> None:
+    """Show everything about one run, given by its id or the beginning of it, and how to repeat it in Python."""
+    from kising.report.one_run import describe_run
+
+    for line in describe_run(directory, run):
+        click.echo(line)
+
+
+@main.command()
+@_directory
 @_plainly
 def verify(directory: Path) -> None:
-    """Check every part against its checksum and every row against the plan."""
+    """Check every part against its checksum and the log, every row against the plan, every table against the parts.
+
+    Exit code 0: nothing is missing, damaged or forged.
+    """
+    from kising.report.tables import derived
     from kising.run import locate
     from kising.sweep.plan import Plan
     from kising.sweep.store.directory import SweepDirectory
@@ -225,10 +298,10 @@ def verify(directory: Path) -> None:
 
     opened = SweepDirectory.open(directory)
     spec, _ = locate(directory)
-    report = check(opened, Plan.of(spec))
+    report = check(opened, Plan.of(spec), derived)
     for line in report.lines():
         click.echo(line)
-    if not report.sound:
+    if not report.in_order:
         sys.exit(FAILED)
 
 
@@ -246,7 +319,8 @@ def verify(directory: Path) -> None:
 def report(directory: Path, form: str) -> None:
     """Rewrite a sweep's tables from its parts, and make a page with figures, claims and their verdicts."""
     from kising.report.build import build
-    from kising.report.console import show
+    from kising.report.choice import choice_among
+    from kising.report.console import show as show_tables
     from kising.report.tables import refresh_tables
 
     frames = refresh_tables(directory)
@@ -255,7 +329,9 @@ def report(directory: Path, form: str) -> None:
         click.echo((built.page.parent / "report.json").read_text())
         return
     if len(frames.runs):
-        show(_console(), frames.summary, frames.scaling)
+        show_tables(_console(), frames.summary, frames.scaling)
+    for line in choice_among(frames.runs):
+        click.echo(line)
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
     for path in built.figures:
         click.echo(f"Figure: {path}")
@@ -292,15 +368,16 @@ def report(directory: Path, form: str) -> None:
     show_default=True,
     help="Parts held out, to choose --hidden.",
 )
-@click.option("--key", help="Which array of a .npz or .mat file.")
-@click.option("--bin", metavar="TIME", help="Width of a bin, such as 20ms: FILE holds spike times.")
 @click.option(
-    "--trials", type=click.Path(path_type=Path), help="With --bin: table of starts and stops of trials."
+    "--address", metavar="HOST:PORT", help="Choose --hidden on the Ray cluster there; see `kising run`."
 )
+@click.option("--local-debug", is_flag=True, help="Choose --hidden in this process, without Ray.")
 @click.option(
-    "--covariates", type=click.Path(path_type=Path), help="Table of known inputs, one row per step."
+    "--missing",
+    type=click.Choice(["sample", "drop"]),
+    help="Missing entries: average over them, or leave out steps that have any [sample].",
 )
-@click.option("--delimiter", help="What separates the cells of a text file [recognised].")
+@reading_flags()
 @flags(FIT)
 @_plainly
 def fit(
@@ -311,11 +388,9 @@ def fit(
     errors: bool | None,
     threads: int | None,
     folds: int,
-    key: str | None,
-    bin: str | None,  # noqa: A002
-    trials: Path | None,
-    covariates: Path | None,
-    delimiter: str | None,
+    address: str | None,
+    local_debug: bool,
+    missing: str | None,
     **options: Any,
 ) -> None:
     """Learn couplings from a recording of your own: .npy, .npz, .csv, .tsv, .parquet or .mat, one row per time step.
@@ -327,7 +402,7 @@ def fit(
     from kising.fitting.command import run as run_fit
     from kising.sweep.drive.signals import stop_on_signals
 
-    reading = {"key": key, "bin": bin, "trials": trials, "covariates": covariates, "delimiter": delimiter}
+    reading = {name: options.pop(name) for name in READING} | {"missing": missing}
     request = Request(
         file=file,
         hidden=hidden,
@@ -336,6 +411,8 @@ def fit(
         errors=errors,
         threads=threads,
         folds=folds,
+        address=address,
+        in_process=local_debug,
         reading=given(reading),
         options=given(options),
         command=shlex.join(["kising", *sys.argv[1:]]),
@@ -369,14 +446,10 @@ def fit(
 )
 def schema(form: str) -> None:
     """Describe sweep files: every key, its values and its default."""
-    import json
+    from kising.sweep.spec.reference import markdown
+    from kising.sweep.starter import schema_text
 
-    from kising.sweep.spec.reference import json_schema, markdown
-
-    text = (
-        markdown() if form == "markdown" else json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
-    )
-    click.echo(text, nl=False)
+    click.echo(markdown() if form == "markdown" else schema_text(), nl=False)
 
 
 @main.command()

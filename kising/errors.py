@@ -52,6 +52,10 @@ class StaleError(StoreError):
     """Finished runs were made by other numerics, and nobody said what to do with them."""
 
 
+class ShrinkError(StoreError):
+    """A sweep would leave finished runs out of the tables of its directory, and nobody said that it may."""
+
+
 class ExecutorError(KisingError):
     """Batches cannot be run: Ray is missing, unreachable or broken."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
 from kising.arguments import Arguments
-from kising.options import LEAVES
-from kising.values import Kind, RefusedError, WordOrReal, scalar
+from kising.options import LEAVES, READING, Leaf
+from kising.values import Flag, Kind, RefusedError, Text, WordOrReal, scalar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,7 +24,9 @@ class _Value(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return self.kind.parse(scalar(value) if isinstance(value, str) else value)
+            # The shell has no quotes left: a text may look like a number.
+            plain = isinstance(value, str) and not isinstance(self.kind, Text)
+            return self.kind.parse(scalar(value) if plain else value)
         except RefusedError as refusal:
             self.fail(str(refusal), param, ctx)
 
@@ -52,13 +54,31 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 def flags(arguments: Arguments) -> Callable[[F], F]:
     """Decorate a command with a flag for every option that needs no true couplings; those not given are left out."""
 
+    return _flags({name: leaf for name, leaf in arguments.leaves.items() if not leaf.option.needs_truth})
+
+
+def reading_flags() -> Callable[[F], F]:
+    """Decorate a command with a flag for every option of how a recording is read."""
+    return _flags(READING)
+
+
+def _flags(leaves: Mapping[str, Leaf]) -> Callable[[F], F]:
     def decorate(command: F) -> F:
-        for name, leaf in reversed(list(arguments.leaves.items())):
-            if not leaf.option.needs_truth:
-                text = f"{leaf.option.help} [default: {leaf.default}]"
-                flag = "--" + name.replace("_", "-")
-                kind = _Value(leaf.kind)
-                command = click.option(flag, name, type=kind, metavar=kind.name, help=text)(command)
+        for name, leaf in reversed(list(leaves.items())):
+            default = "" if leaf.default is None else f" [default: {leaf.default}]"
+            flag = "--" + name.replace("_", "-")
+            kind = _Value(leaf.kind)
+            # Without a value, what is true or false is true.
+            alone = True if isinstance(leaf.kind, Flag) else None
+            command = click.option(
+                flag,
+                name,
+                type=kind,
+                metavar=kind.name,
+                help=f"{leaf.option.help}{default}",
+                is_flag=False,
+                flag_value=alone,
+            )(command)
         return command
 
     return decorate

@@ -63,3 +63,8 @@ def did_you_mean(suggestion: str | None) -> str:
 
 def _fold(word: str) -> str:
     return word.strip().lower().replace("_", "-").replace(" ", "-")
+
+
+def plural(count: int, noun: str) -> str:
+    """A number with its noun: 1 run, 2 runs."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

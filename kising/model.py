@@ -2,11 +2,11 @@
 indices").
 
 Symbols: s(t) visible and σ(t) hidden spins, both ±1; J couples visible to visible, K hidden to visible, L visible to
-hidden; h and b are biases, F and G the weights of known inputs u(t). One step draws every spin afresh from the state
-before it:
+hidden, M hidden to hidden; h and b are biases, F and G the weights of known inputs u(t). One step draws every spin
+afresh from the state before it:
 
     P(s_i(t+1) = s) = 1 / (1 + exp(-2 s f_i)),   f_i = h_i + Σ_k F_ik u_k(t) + Σ_j J_ij s_j(t) + Σ_b K_ib σ_b(t)
-    P(σ_a(t+1) = σ) = 1 / (1 + exp(-2 σ B_a)),   B_a = b_a + Σ_k G_ak u_k(t) + Σ_j L_aj s_j(t)
+    P(σ_a(t+1) = σ) = 1 / (1 + exp(-2 σ B_a)),   B_a = b_a + Σ_k G_ak u_k(t) + Σ_j L_aj s_j(t) + Σ_b M_ab σ_b(t)
 """
 
 from collections.abc import Collection
@@ -46,6 +46,7 @@ class _Blocks(NamedTuple):
     b: Array
     F: Array
     G: Array
+    M: Array
 
 
 @holds_arrays
@@ -53,8 +54,9 @@ class Couplings(_Blocks):
     """The couplings of a network of Nv visible and Nh hidden spins, with p known inputs.
 
     J_ij (Nv, Nv) acts on visible spin i from visible spin j, K_ib (Nv, Nh) on visible spin i from hidden spin b, L_aj
-    (Nh, Nv) on hidden spin a from visible spin j. Biases h (Nv,) and b (Nh,) are zero, and weights F (Nv, p) and G
-    (Nh, p) of inputs are empty, unless they are given.
+    (Nh, Nv) on hidden spin a from visible spin j, M_ab (Nh, Nh) on hidden spin a from hidden spin b. Biases h (Nv,)
+    and b (Nh,) are zero, and M and the weights F (Nv, p) and G (Nh, p) of inputs are empty, unless they are given;
+    where one of F and G is given, the other is zero.
     """
 
     __slots__ = ()
@@ -68,10 +70,13 @@ class Couplings(_Blocks):
         b: npt.ArrayLike | None = None,
         F: npt.ArrayLike | None = None,
         G: npt.ArrayLike | None = None,
+        M: npt.ArrayLike | None = None,
     ) -> "Couplings":
         nv, nh = len(np.asarray(J)), len(np.asarray(L))
-        given = (J, K, L, h, b, F, G)
-        missing = ((), (), (), (nv,), (nh,), (nv, 0), (nh, 0))
+        given = (J, K, L, h, b, F, G, M)
+        # Where the inputs act on visible spins alone, or on hidden ones alone, the other weights are zero.
+        p = next((np.shape(x)[-1] for x in (F, G) if x is not None and np.ndim(x) == 2), 0)
+        missing = ((), (), (), (nv,), (nh,), (nv, p), (nh, p), (nh, 0))
         blocks = (np.zeros(shape) if x is None else x for x, shape in zip(given, missing, strict=True))
         return super().__new__(cls, *blocks)  # type: ignore[arg-type]
 
@@ -79,21 +84,37 @@ class Couplings(_Blocks):
     def filled(self) -> "Couplings":
         """With zeros for the biases that a learner left out."""
         h, b = (x if x.size else None for x in (self.h, self.b))
-        return Couplings(self.J, self.K, self.L, h, b, self.F, self.G)
+        return Couplings(self.J, self.K, self.L, h, b, self.F, self.G, self.M)
+
+    @property
+    def with_M(self) -> "Couplings":
+        """With zeros for M where it is not there."""
+        return self if self.M.size else self._replace(M=np.zeros((len(self.L), len(self.L))))
 
     @property
     def lean(self) -> "Couplings":
-        """Without fields that are zero."""
+        """Without optional blocks that are zero."""
         biases = ("h", "b") if self.h.any() or self.b.any() else ()
         weights = ("F", "G") if self.F.size or self.G.size else ()
-        return self.only((*biases, *weights))
+        memory = ("M",) if self.M.any() else ()
+        return self.only((*biases, *weights, *memory))
+
+    @property
+    def couples_slices(self) -> bool:
+        """Whether M is there: the hidden spins of all steps of a segment then depend on each other."""
+        return bool(self.M.size)
+
+    @property
+    def without_zero_M(self) -> "Couplings":
+        """The same where M is not zero; else without it, so that slices are independent of each other."""
+        return self if self.M.any() else self._replace(M=np.empty((len(self.L), 0)))
 
     def only(self, blocks: Collection[str]) -> "Couplings":
-        """With empty arrays in the place of all other fields."""
+        """With empty arrays in the place of all other optional blocks."""
         empty = {
             block.name: np.empty((*np.shape(x)[:1], 0) if np.ndim(x) == 2 else 0)
             for block, x in zip(TABLE, self, strict=True)
-            if block.is_field and block.name not in blocks
+            if block.is_optional and block.name not in blocks
         }
         return self._replace(**empty)
 
@@ -122,18 +143,28 @@ class BondScales(NamedTuple):
     b: float = 1.0
     F: float = 1.0
     G: float = 1.0
+    M: float = 1.0
+    """r g / √(2 Nh c), r the relative strength of M; that of r = 1 where M is not drawn"""
 
 
 def bond_scales(
-    visible: int, hidden: int, *, strength: float, connectivity: float, bias: float = 0.0
+    visible: int,
+    hidden: int,
+    *,
+    strength: float,
+    connectivity: float,
+    bias: float = 0.0,
+    hidden_coupling: float = 0.0,
 ) -> BondScales:
     """The scale of non-zero bonds for coupling strength g and connectivity c (docs/maths.md, "Ensembles")."""
+    from_hidden = strength / np.sqrt(2 * max(hidden, 1) * connectivity)
     return BondScales(
         J=strength / np.sqrt(2 * visible * connectivity),
-        K=strength / np.sqrt(2 * max(hidden, 1) * connectivity),
+        K=from_hidden,
         L=strength / np.sqrt(visible * connectivity),
         h=bias or 1.0,
         b=bias or 1.0,
+        M=(hidden_coupling or 1.0) * from_hidden,
     )
 
 
@@ -145,10 +176,11 @@ def draw_couplings(
     connectivity: float = 1.0,
     bonds: str = "gaussian",
     bias: float = 0.0,
+    hidden_coupling: float = 0.0,
     seed: Seed,
 ) -> Couplings:
     """Draw a network: each bond is non-zero with probability `connectivity`, then N(0, sd²) or ±sd; biases are
-    N(0, bias²).
+    N(0, bias²). `hidden_coupling` is the strength of M relative to that of K; with 0 hidden spins are not coupled.
     """
     check_values(
         "model",
@@ -158,9 +190,12 @@ def draw_couplings(
         connectivity=connectivity,
         bonds=bonds,
         bias=bias,
+        hidden_coupling=hidden_coupling,
     )
     rng = random_stream(seed)
-    scales = bond_scales(visible, hidden, strength=strength, connectivity=connectivity)
+    scales = bond_scales(
+        visible, hidden, strength=strength, connectivity=connectivity, hidden_coupling=hidden_coupling
+    )
 
     def block(shape: tuple[int, int], sd: float) -> Array:
         present = rng.random(shape) < connectivity
@@ -173,6 +208,8 @@ def draw_couplings(
         L=block((hidden, visible), scales.L),
         h=bias * rng.standard_normal(visible) if bias else None,
         b=bias * rng.standard_normal(hidden) if bias else None,
+        # Drawn last: a network without M then has the numbers that it always had.
+        M=block((hidden, hidden), scales.M) if hidden_coupling else None,
     )
 
 
@@ -191,7 +228,7 @@ def simulate(
     rng = random_stream(seed)
     weights = np.zeros((nv + nh, nv + nh))
     weights[:nv] = np.hstack([couplings.J, couplings.K])
-    weights[nv:, :nv] = couplings.L
+    weights[nv:] = np.hstack([couplings.L, couplings.with_M.M])
     bias = np.concatenate([couplings.h, couplings.b])
     sensitivity = np.vstack([couplings.F, couplings.G])
     together = GROUPED_SPINS if nv + nh in GROUPED_SIZES else 1
@@ -275,6 +312,9 @@ def as_couplings(couplings: Couplings) -> Couplings:
     if nv < 1:
         raise InputError(f"a network needs at least one visible spin; K is {given.K.shape}")
     wanted = shapes(nv, nh, given.F.shape[1] if given.F.ndim == 2 else 0)
+    if not given.M.size:
+        wanted["M"] = (nh, 0)
+        given = given._replace(M=np.empty((nh, 0)))
     misfits = [
         f"{name} is {x.shape}, not {wanted[name]}"
         for name, x in given._asdict().items()

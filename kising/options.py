@@ -22,10 +22,12 @@ from kising.values import (
     Amount,
     Choice,
     Digest,
+    Duration,
     FilePath,
     Flag,
     Kind,
     Name,
+    OptionalText,
     Real,
     RefusedError,
     Text,
@@ -86,6 +88,8 @@ class Option:
     """whether it can be an axis"""
     in_ids: bool = True
     """whether ids of points depend on it"""
+    reads: bool = False
+    """whether it says how data.file is read: then it is an argument of `read_recording` and a flag of `kising fit`"""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def validate(value: Any) -> Any:
@@ -137,6 +141,11 @@ def _drawn(gate: Gate) -> str | None:
 
 def _recorded(gate: Gate) -> str | None:
     return "only data.file uses it" if gate.file is None else None
+
+
+def _reading(kind: Kind, text: str) -> Option:
+    """An option of `read_recording`. Points are identified by the hash of what was read, not by how it was."""
+    return Option(kind=kind, help=text, applies=(_recorded,), since=9, varies=False, in_ids=False, reads=True)
 
 
 class Section(BaseModel):
@@ -192,12 +201,30 @@ class Model(Section):
             since=7,
         ),
     ] = 0.0
+    hidden_coupling: Annotated[
+        float,
+        Option(
+            kind=Real(least=0),
+            help="Strength of the couplings M among hidden spins, relative to that of K; 0: none.",
+            applies=(_drawn,),
+            since=9,
+        ),
+    ] = 0.0
 
 
 class Data(Section):
     """The recording: simulated, or read from a file and held out fold by fold. A file sets model.visible and length."""
 
     length: Annotated[int, Option(kind=Whole(3), help="Length T in time steps.")]
+    missing: Annotated[
+        float,
+        Option(
+            kind=Real(least=0, below=1),
+            help="Fraction of the visible entries that is hidden at random, and averaged over.",
+            applies=(_drawn,),
+            since=9,
+        ),
+    ] = 0.0
     file: Annotated[
         str | None,
         Option(
@@ -207,6 +234,19 @@ class Data(Section):
             varies=False,
             in_ids=False,  # the hash identifies a recording, wherever its file lies
         ),
+    ] = None
+    key: Annotated[str | None, _reading(OptionalText(), "Which array of a .npz or .mat file.")] = None
+    bin: Annotated[
+        str | None, _reading(Duration(), "Width of a bin, such as 20ms: the file holds spike times.")
+    ] = None
+    trials: Annotated[
+        str | None, _reading(FilePath(), "With bin: a table of starts and stops of trials, in seconds.")
+    ] = None
+    covariates: Annotated[str | None, _reading(FilePath(), "A table of known inputs, one row per step.")] = (
+        None
+    )
+    delimiter: Annotated[
+        str | None, _reading(OptionalText(), "What separates the cells of a text file; null: recognised.")
     ] = None
     folds: Annotated[
         int,
@@ -277,7 +317,8 @@ class Learner(Section):
         Option(
             kind=Choice("an estimator", registry.NAMES),
             help="How hidden spins are averaged over; auto: "
-            f"exact up to {registry.AUTO_LARGEST_EXACT} hidden spins, gibbs beyond.",
+            f"exact up to {registry.AUTO_LARGEST_EXACT} hidden spins (coupled ones: {registry.AUTO_LARGEST_COUPLED}), "
+            "gibbs beyond.",
         ),
     ] = registry.AUTO
     correlations: Annotated[
@@ -298,6 +339,15 @@ class Learner(Section):
             implied=False,
         ),
     ] = True
+    hidden_couplings: Annotated[
+        bool,
+        Option(
+            kind=Flag(),
+            help="Learn the couplings M among hidden spins; false: the paper's model, without them.",
+            applies=(_learning,),
+            since=9,
+        ),
+    ] = False
     start: Annotated[
         str,
         Option(
@@ -357,13 +407,15 @@ class Learner(Section):
         ),
     ] = 3
     max_iterations: Annotated[
-        int,
+        int | None,
         Option(
-            kind=Whole(1),
-            help="EM iterations after which learning ends unconverged.",
+            kind=Whole(1, nullable=True),
+            help="EM iterations after which learning ends unconverged; null: "
+            + ", ".join(f"{n} with {names}" for n, names in registry.iteration_limits().items())
+            + ".",
             applies=(_learning,),
         ),
-    ] = 300
+    ] = None
     noise: Annotated[
         float,
         Option(
@@ -374,14 +426,16 @@ class Learner(Section):
         ),
     ] = 0.1
     prior: Annotated[
-        Literal["none"] | float,
+        Literal["none", "auto"] | float,
         Option(
-            kind=WordOrReal(("none",), Real(above=0)),
-            help="Width of a Gaussian prior of every coupling, in bond scales; none: maximum likelihood.",
+            kind=WordOrReal(("none", "auto"), Real(above=0)),
+            help="Width of a Gaussian prior of every coupling, in bond scales; auto: the size of a block's usual "
+            "coupling; none: maximum likelihood.",
             applies=(_learning, _step("scaled")),
             since=6,
+            implied="none",
         ),
-    ] = "none"
+    ] = "auto"
     l1: Annotated[
         float,
         Option(
@@ -401,6 +455,16 @@ class Learner(Section):
         ),
     ] = "none"
     estep: EStep = EStep()
+
+
+def iteration_limit(learner: Learner, hidden: int, *, gaps: bool = False) -> int:
+    """EM iterations after which learning ends unconverged: those asked for, or those that the estimator is given.
+    `gaps` says whether entries of the recording are missing.
+    """
+    if learner.max_iterations is not None:
+        return learner.max_iterations
+    name = learner.estimator if hidden or gaps else registry.AUTO
+    return registry.resolve(name, hidden, coupled=learner.hidden_couplings, gaps=gaps).most_iterations
 
 
 class Score(Section):
@@ -533,6 +597,12 @@ LEAVES: Mapping[str, Leaf] = {
 }
 
 
+#: Those that say how data.file is read, by the name of the argument of `read_recording`.
+READING: Mapping[str, Leaf] = {
+    key.removeprefix("data."): leaf for key, leaf in LEAVES.items() if leaf.option.reads
+}
+
+
 def choices(key: str) -> tuple[str, ...]:
     """The words that an option accepts."""
     kind = LEAVES[key].kind
@@ -576,6 +646,9 @@ class Conflict(NamedTuple):
 
 Values = Mapping[str, Any]
 
+#: Beside the options, what rules may ask for: the number of known inputs of a recording.
+INPUTS: Final = "inputs"
+
 
 class Rule(NamedTuple):
     """What must hold of several options together."""
@@ -611,16 +684,23 @@ def _errors(values: Values) -> Iterator[Conflict]:
             "are those of maximum likelihood; leave out learner.l1 and learner.decimate, or errors",
         )
     nv, nh = values["model.visible"], values["model.hidden"]
-    if (
-        isinstance(nv, int)
-        and isinstance(nh, int)
-        and n_couplings(nv, nh, bias=values["learner.bias"] is True) > LARGEST_ERROR_MATRIX
-    ):
+    if not (isinstance(nv, int) and isinstance(nh, int)):
+        return
+    inputs = values.get(INPUTS, 0)
+    size = _n_couplings(nv, nh, values)
+    if size > LARGEST_ERROR_MATRIX:
+        known = f", with {inputs} known input{'s' * (inputs > 1)}," if inputs else ""
         yield Conflict(
             "score.errors",
-            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins has "
-            f"{n_couplings(nv, nh, bias=values['learner.bias'] is True)}; allowed: up to {LARGEST_ERROR_MATRIX}",
+            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins{known} has {size}; "
+            f"allowed: up to {LARGEST_ERROR_MATRIX}",
         )
+
+
+def _n_couplings(visible: int, hidden: int, values: Values) -> int:
+    coupled = values["learner.hidden_couplings"] is True
+    bias, inputs = values["learner.bias"] is True, values.get(INPUTS, 0)
+    return n_couplings(visible, hidden, bias=bias, inputs=inputs, hidden_couplings=coupled)
 
 
 def _ascent(values: Values) -> Iterator[Conflict]:
@@ -633,8 +713,11 @@ def _ascent(values: Values) -> Iterator[Conflict]:
 
 
 def _why_sampled(values: Values) -> str | None:
-    estimator = values["learner.estimator"]
-    return None if estimator is None else registry.why_sampled(estimator, values["model.hidden"])
+    estimator, coupled = values["learner.estimator"], values["learner.hidden_couplings"] is True
+    if estimator is None:
+        return None
+    gaps = bool(values["data.missing"])
+    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=gaps)
 
 
 def _enumerable(values: Values) -> Iterator[Conflict]:
@@ -648,11 +731,60 @@ def _enumerable(values: Values) -> Iterator[Conflict]:
             (registry.entry(estimator), f"estimator {estimator}", f", or another estimator ({others})")
         )
     if values["score.exact"] is True:
-        asked.append((registry.entry("exact"), "score.exact", ""))
+        asked.append((registry.entry("exact"), "score.exact", ", or leave score.exact out"))
     for entry, name, cure in asked:
         if entry.largest_hidden is not None and hidden > entry.largest_hidden:
             message = f"too large for {name}, which sums over 2^hidden states"
             yield Conflict("model.hidden", f"{message}; allowed: up to {entry.largest_hidden}{cure}", hidden)
+
+
+def _learned_couplings(values: Values) -> Iterator[Conflict]:
+    if values["learner.hidden_couplings"] is True:
+        yield from _coupled(values, "learner.hidden_couplings", "leave it out")
+
+
+def _true_couplings(values: Values) -> Iterator[Conflict]:
+    if values["model.hidden_coupling"]:
+        yield from _coupled(values, "learner.estimator")
+
+
+def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
+    """What does not go with couplings M among hidden spins."""
+    hidden, estimator = values["model.hidden"], values["learner.estimator"]
+    if not isinstance(hidden, int) or hidden == 0 or estimator is None:
+        return
+    able = [entry for entry in registry.ESTIMATORS if entry.knows_M]
+    entry = registry.resolve(estimator, hidden, coupled=True)
+    if not entry.knows_M:
+        limits = (f" (up to {x.largest_coupled} hidden spins)" if x.largest_coupled else "" for x in able)
+        names = listing([f"{x.name}{limit}" for x, limit in zip(able, limits, strict=True)])
+        yield Conflict(
+            key,
+            f"estimator {entry.name} does not know couplings M among hidden spins; take {names}"
+            + (f", or {cure}" if cure else ""),
+        )
+    exact = registry.entry("exact")
+    for one, name in ((entry, f"estimator {entry.name}"), (exact, "score.exact")):
+        asked = one is entry if name != "score.exact" else values["score.exact"] is True
+        if asked and one.largest_coupled is not None and hidden > one.largest_coupled:
+            others = listing([x.name for x in able if x.largest_coupled is None])
+            yield Conflict(
+                "model.hidden",
+                f"too large for {name} with couplings M among hidden spins, which sums over 4^hidden transitions; "
+                f"allowed: up to {one.largest_coupled}" + (f", or estimator {others}" if others else ""),
+                hidden,
+            )
+
+
+def _gaps(values: Values) -> Iterator[Conflict]:
+    estimator = values["learner.estimator"]
+    if values["data.missing"] and estimator is not None:
+        able = [entry.name for entry in registry.ESTIMATORS if entry.gaps]
+        if estimator not in (registry.AUTO, *able):
+            message = (
+                f"does not know what to do about missing entries (data.missing); take auto, {listing(able)}"
+            )
+            yield Conflict("learner.estimator", message, estimator)
 
 
 def _truth(values: Values) -> Iterator[Conflict]:
@@ -668,6 +800,13 @@ def _truth(values: Values) -> Iterator[Conflict]:
             yield Conflict(key, f"{word} needs true couplings, and a recording (data.file) has none; {cure}")
 
 
+def _unread(values: Values) -> Iterator[Conflict]:
+    if values["data.file"] is None:
+        for leaf in READING.values():
+            if values[leaf.key] is not None:
+                yield Conflict(leaf.key, "says how data.file is read, and there is none; leave it out")
+
+
 def _inferred(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is not None:
         yield Conflict(
@@ -675,14 +814,33 @@ def _inferred(values: Values) -> Iterator[Conflict]:
         )
 
 
+#: What decides whether the estimator samples.
+_SAMPLED: Final = ("learner.estimator", "model.hidden", "learner.hidden_couplings", "data.missing")
+
 RULES: Final = (
-    Rule(("learner.estimator", "model.hidden", "learner.step", "learner.l1", "learner.decimate"), _sparse),
+    Rule((*_SAMPLED, "learner.step", "learner.l1", "learner.decimate"), _sparse),
     Rule(
-        ("score.errors", "model.visible", "model.hidden", "learner.bias", "learner.l1", "learner.decimate"),
+        (
+            "score.errors",
+            "model.visible",
+            "model.hidden",
+            "learner.bias",
+            "learner.hidden_couplings",
+            "learner.l1",
+            "learner.decimate",
+        ),
         _errors,
     ),
-    Rule(("learner.estimator", "model.hidden", "learner.step"), _ascent),
+    Rule((*_SAMPLED, "learner.step"), _ascent),
     Rule(("learner.estimator", "model.hidden", "score.exact"), _enumerable, task=None),
+    Rule((*_SAMPLED, "score.exact"), _learned_couplings),
+    Rule(
+        ("learner.estimator", "model.hidden", "model.hidden_coupling", "score.exact"),
+        _true_couplings,
+        task="infer",
+    ),
+    Rule(("data.missing", "learner.estimator"), _gaps, task=None),
     Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
+    Rule(("data.file", *(leaf.key for leaf in READING.values())), _unread, task=None),
     Rule(("data.file",), _inferred, task="infer"),
 )

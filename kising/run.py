@@ -2,78 +2,52 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kising.errors import StaleError
+from kising.errors import ShrinkError, StaleError, StoreError
+from kising.messages import plural
+from kising.report.results import Results
 from kising.sweep.drive.conductor import Observer, Policy, conduct
 from kising.sweep.drive.cost import CostModel
 from kising.sweep.drive.counts import Outcome
-from kising.sweep.drive.progress_file import ProgressFile
+from kising.sweep.drive.forecast import Forecast, work_of
+from kising.sweep.drive.progress import display_for
+from kising.sweep.drive.progress_file import SHOWN_FAILURES, ProgressFile
 from kising.sweep.drive.signals import StopRequest
 from kising.sweep.execute.protocol import Executor, Need
+from kising.sweep.failures import failures_in
+from kising.sweep.labels import varied_keys
 from kising.sweep.plan import Plan, Run
+from kising.sweep.shrinking import orphans, runs_dropped
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec, recording_of
 from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.mirror.copying import mirrored
 from kising.sweep.store.run_store import Store
+from kising.sweep.store.verify import SHOWN
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from kising.recordings import Segments
     from kising.report.tables import Tables
     from kising.sweep.store.index import Scan
 
+_Mask = NDArray[np.bool_]
 Stale = Literal["keep", "redo"]
 Say = Callable[[str], object]
 
 # Rows of a commit that the cost model looks at: a few say enough.
 PRICED_ROWS = 20
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Results:
-    """The results of a sweep so far. Equal if all fields are; NaN equals NaN."""
-
-    runs: pd.DataFrame
-    """one row per run: parameters, status, scores"""
-    summary: pd.DataFrame
-    """one row per point: convergence fractions with intervals, RMSE mean, sd, sem"""
-    scaling: pd.DataFrame
-    """slopes of log RMSE on log T: one row per block and group of points that differ in length only"""
-    directory: Path
-    """where the files are"""
-    outcome: Outcome
-    """how this session went"""
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Results):
-            return NotImplemented
-        same = (self.directory, self.outcome) == (other.directory, other.outcome)
-        return same and all(getattr(self, name).equals(getattr(other, name)) for name in _FRAMES)
-
-    # Data frames have no hash.
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        status = ", ".join(f"{count} {name}" for name, count in self.runs["status"].value_counts().items())
-        shapes = (f".{name}: {' x '.join(map(str, getattr(self, name).shape))}" for name in _FRAMES)
-        return (
-            f"Results in {str(self.directory)!r}: {len(self.runs)} runs ({status or 'none yet'})\n"
-            f"  data frames, rows x columns: {', '.join(shapes)}"
-        )
-
-
-_FRAMES = ("runs", "summary", "scaling")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +66,10 @@ class Session:
     """stop at the first failed run"""
     stale: Stale | None = None
     """what to do with runs made by other numerics; None: refuse to go on"""
+    shrink: bool = False
+    """leave finished runs that the sweep no longer has out of the tables; otherwise refuse to"""
+    mirror: str | None = None
+    """URL of a copy of the directory, from which another machine can go on; None: there is none"""
     command: str = ""
     """for the manifest"""
     stop: StopRequest = field(default_factory=StopRequest)
@@ -114,13 +92,19 @@ def run_sweep(
     fail_fast: bool = False,
     in_process: bool = False,
     stale: Stale | None = None,
+    shrink: bool = False,
+    mirror: str | None = None,
+    progress: bool | None = None,
 ) -> Results:
     """Run a sweep, or go on with it, and return its tables.
 
     `path_or_spec` is a sweep file, the directory of a sweep that was run before, a spec or a mapping with the
-    keys of a sweep file. Results go to `out`, by default results/<name>. What is finished there already is
-    not run again.
+    keys of a sweep file. Results go to `out`, by default results/<name>, or results/<name>-<preset>. What is
+    finished there already, or in `mirror`, is not run again. `shrink`: finished runs that an edited sweep no longer has
+    may leave the tables. `progress`: show how far it is; None: in terminals and notebooks.
     """
+    spec, directory = locate(path_or_spec, out, preset=preset, overrides=overrides)
+    display = display_for(spec.name, progress)
     session = Session(
         address=address,
         cpus=cpus,
@@ -128,10 +112,13 @@ def run_sweep(
         retry_failed=retry_failed,
         fail_fast=fail_fast,
         stale=stale,
+        shrink=shrink,
+        mirror=mirror,
         command="run_sweep",
+        observers=() if display is None else (display,),
     )
-    spec, directory = locate(path_or_spec, out, preset=preset, overrides=overrides)
-    return run(spec, directory, session)
+    with display or nullcontext():
+        return run(spec, directory, session)
 
 
 def locate(
@@ -153,7 +140,12 @@ def locate(
     else:
         spec = read_spec(source, preset=preset, overrides=overrides)
     spec = spec.current()
-    return spec, Path(out) if out is not None else Path("results") / spec.name
+    return spec, Path(out) if out is not None else Path("results") / _folder(spec.name, preset)
+
+
+def _folder(name: str, preset: str | None) -> str:
+    """A preset is a sweep of its own: in the directory of the whole one, it would take its runs out of the tables."""
+    return f"{name}-{re.sub('[^A-Za-z0-9._-]', '-', preset)}" if preset else name
 
 
 def run(spec: SweepSpec, path: Path, session: Session) -> Results:
@@ -164,35 +156,74 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
     plan = Plan.of(spec)
     recording = recording_of(spec.data)
     directory = SweepDirectory.create(path)
-    with directory.lock(session.command):
+    with (
+        directory.lock(session.command),
+        mirrored(session.mirror, directory, spec.name, session.say) as mirror,
+    ):
         store = Store.open(directory)
-        scan = store.scan()
+        scan, misfits = store.recover()
+        _check_shrinking(plan, scan, directory, session)
         todo, failed = _to_do(plan, store, scan, session)
+        for line in misfits[:SHOWN]:
+            session.say(f"a row was set aside, its run is run again: {line}")
         _tell(plan, scan, todo, path, session.say)
         for note in recording.notes if recording is not None else ():
             session.say(f"{spec.data.file}: {note}")
         directory.write_sweep(dump_spec(spec))
         directory.write_manifest(numerics=NUMERICS, command=session.command)
-        tables = Tables(store, plan)
-        outcome = _conduct(plan, todo, failed, store, directory, tables, session, recording)
-        store.compact()
-        frames = tables.write()
-    return Results(frames.runs, frames.summary, frames.scaling, path, outcome)
+        progress = ProgressFile(directory, varied_keys(spec))
+        with progress.session(
+            total=plan.n_runs,
+            done=int((~todo & ~failed).sum()),
+            failed=int(failed.sum()),
+            failures=failures_in(store, plan.ids[failed][:SHOWN_FAILURES]),
+        ):
+            tables = Tables(store, plan)
+            if mirror is not None:
+                session = replace(session, observers=(mirror, *session.observers))
+            outcome = _conduct(plan, todo, failed, store, directory, tables, session, recording, progress)
+            progress.finishing()
+            store.compact()
+            frames = tables.write()
+            lacking = plan.n_runs - outcome.unfinished - len(frames.runs)
+            if lacking > 0:
+                raise StoreError(
+                    f"{path}: {lacking} finished runs are missing from the tables, because parts vanished or were "
+                    "damaged while this ran: run the same command again"
+                )
+            progress.end("finished" if not outcome.unfinished else "interrupted")
+    return Results.of(frames, path, outcome)
 
 
-def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[np.ndarray, int]:
-    """Which runs of the plan to run now, as a mask, and how many stay failed."""
+def _check_shrinking(plan: Plan, scan: Scan, directory: SweepDirectory, session: Session) -> None:
+    dropped = 0 if session.shrink else runs_dropped(plan, scan, directory)
+    if dropped:
+        raise ShrinkError(
+            f"{directory.path}: {plural(dropped, 'finished run')} there would leave the tables: {_edited(plan)}. "
+            "Choose another directory with --out, or say --shrink: the runs stay in parts/, and come back with the "
+            "old sweep"
+        )
+
+
+def _edited(plan: Plan) -> str:
+    return "the sweep was edited" + ", or its recording changed" * (plan.spec.data.file is not None)
+
+
+def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[_Mask, _Mask]:
+    """Which runs of the plan to run now, and which stay failed, as masks."""
     if not len(scan.ids):
-        return np.ones(plan.n_runs, dtype=bool), 0
+        return np.ones(plan.n_runs, dtype=bool), np.zeros(plan.n_runs, dtype=bool)
     place = scan.find(plan.ids)
     known = place >= 0
     failed = known & scan.failed[place]
     stale = known & ~failed & (scan.numerics[place] != NUMERICS)
     if stale.any() and session.stale is None:
+        count = int(stale.sum())
         made = sorted({int(n) for n in scan.numerics[place[stale]]})
         raise StaleError(
-            f"{int(stale.sum())} finished runs were made by numerics version {', '.join(map(str, made))}, this is "
-            f"version {NUMERICS}: say --stale keep to keep them or --stale redo to run them again"
+            f"{plural(count, 'finished run')} {'was' if count == 1 else 'were'} made by numerics version "
+            f"{', '.join(map(str, made))}, this is version {NUMERICS}: say --stale keep to keep them or --stale redo "
+            "to run them again"
         )
     # Runs that lack an artifact which is asked for now are run again: their rows do not change.
     todo = ~known | (lacking_artifacts(plan, store) & ~failed & ~stale)
@@ -200,21 +231,28 @@ def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[np.n
         todo |= stale
     if session.retry_failed:
         todo |= failed
-    return todo, int((failed & ~todo).sum())
+    return todo, failed & ~todo
 
 
-def _tell(plan: Plan, scan: Scan, todo: np.ndarray, path: Path, say: Say) -> None:
+def _tell(plan: Plan, scan: Scan, todo: _Mask, path: Path, say: Say) -> None:
     """What the parts hold besides, or instead of, what the plan wants."""
     for damaged in scan.damaged:
         say(f"a damaged part was set aside, its runs are run again: {damaged.name}: {damaged.reason}")
+    found = scan.inventory
+    for name, rows in list(found.vanished.items())[:SHOWN]:
+        say(f"a part has vanished, its runs are run again: {name}, with {rows} rows")
+    if found.log.state == "damaged" or found.log_was_lost:
+        say(
+            f"{path / 'parts.log'} was {'damaged' if found.log.lines else 'missing'}: made anew from the parts"
+        )
     for name in scan.strays:
         say(f"{path / 'parts' / name} is not a part: left alone, not read")
-    orphans = len(scan.ids) - int((plan.order(scan.ids) >= 0).sum()) if len(scan.ids) else 0
-    if orphans:
-        edited = "the sweep was edited" + ", or its recording changed" * (plan.spec.data.file is not None)
+    left_out = len(orphans(plan, scan))
+    if left_out:
+        verb = "is" if left_out == 1 else "are"
         say(
-            f"{orphans} finished runs in {path} are not in this plan ({edited}): "
-            "kept in parts/, left out of the tables"
+            f"{plural(left_out, 'finished run')} in {path} {verb} not in this plan ({_edited(plan)}): kept in parts/, "
+            "left out of the tables"
         )
     finished = plan.n_runs - int(todo.sum())
     if finished:
@@ -223,20 +261,19 @@ def _tell(plan: Plan, scan: Scan, todo: np.ndarray, path: Path, say: Say) -> Non
 
 def _conduct(
     plan: Plan,
-    todo: np.ndarray,
-    failed: int,
+    todo: _Mask,
+    failed: _Mask,
     store: Store,
     directory: SweepDirectory,
     tables: Tables,
     session: Session,
     recording: Segments | None,
+    progress: ProgressFile,
 ) -> Outcome:
     total = int(todo.sum())
-    before = plan.n_runs - total - failed
     resources = plan.spec.resources
     need = Need(cpus=resources.cpus, memory=resources.memory, timeout=resources.timeout)
     costs = CostModel.load()
-    journal = ProgressFile(directory)
     checkpoints = Checkpoints(directory, numerics=NUMERICS, say=session.say)
     checkpoints.drop_finished(plan, todo)
 
@@ -250,27 +287,23 @@ def _conduct(
             costs.learn(plan.run(int(index)).point, row)
         tables.refresh()
 
-    state: Literal["running", "finished", "interrupted", "failed"] = "failed"
-    try:
-        with closing(_executor(session, recording, idle=not total)) as executor:
-            outcome = conduct(
-                _chosen(plan, todo),
-                executor,
-                commit,
-                cost=costs.of_run(),
-                need=lambda _: need,
-                total=total,
-                done_before=before,
-                failed_before=failed,
-                stamp={"numerics": NUMERICS, "version": __version__},
-                policy=Policy(fail_fast=session.fail_fast, checkpoint_seconds=resources.checkpoint),
-                stop=session.stop,
-                observers=(journal, *session.observers),
-                checkpoint_store=checkpoints,
-            )
-        state = "finished" if not outcome.unfinished else "interrupted"
-    finally:
-        journal.end(state)
+    with closing(_executor(session, recording, idle=not total)) as executor:
+        outcome = conduct(
+            _chosen(plan, todo),
+            executor,
+            commit,
+            cost=costs.of_run(),
+            need=lambda _: need,
+            total=total,
+            done_before=int((~todo & ~failed).sum()),
+            failed_before=int(failed.sum()),
+            stamp={"numerics": NUMERICS, "version": __version__},
+            policy=Policy(fail_fast=session.fail_fast, checkpoint_seconds=resources.checkpoint),
+            stop=session.stop,
+            observers=(progress, *session.observers),
+            checkpoint_store=checkpoints,
+            forecast=Forecast(work_of(plan, todo, costs), costs),
+        )
     for reason, count in checkpoints.refused.items():
         session.say(f"{count} checkpoints of long runs were not kept: {reason}")
     costs.settle()
@@ -278,7 +311,7 @@ def _conduct(
     return outcome
 
 
-def _chosen(plan: Plan, todo: np.ndarray) -> Iterator[Run]:
+def _chosen(plan: Plan, todo: _Mask) -> Iterator[Run]:
     if todo.all():
         yield from plan.runs()
     else:

@@ -102,20 +102,24 @@ class Kind(ABC):
 
 @dataclass(frozen=True)
 class Whole(Kind):
-    """A whole number of at least ``least``; ``1e5`` and ``20.0`` are whole numbers too."""
+    """A whole number of at least ``least``; ``1e5`` and ``20.0`` are whole numbers too. Null where that is allowed."""
 
     least: int
+    nullable: bool = False
     numeric = True
     column = "int"
 
     def _allowed(self) -> str:
-        return f"whole numbers from {self.least}"
+        return f"whole numbers from {self.least}" + (", or null" if self.nullable else "")
 
     def json_schema(self) -> dict[str, Any]:
         """A JSON number without a fraction."""
-        return {"type": "integer", "minimum": self.least, "maximum": MAX_WHOLE}
+        kinds = ["integer", "null"] if self.nullable else "integer"
+        return {"type": kinds, "minimum": self.least, "maximum": MAX_WHOLE}
 
-    def _accept(self, value: Any) -> int:
+    def _accept(self, value: Any) -> int | None:
+        if value is None and self.nullable:
+            return None
         number = _number(value, "a whole number")
         if isinstance(number, float):
             if not number.is_integer():  # neither are inf and nan
@@ -305,6 +309,46 @@ class FilePath(Text):
         if not isinstance(value, str) or not value or "\0" in value:
             raise RefusedError(f"{show(value)} is not a path" + _quoting(value))
         return super()._accept(value)
+
+
+@dataclass(frozen=True)
+class OptionalText(Text):
+    """Text, or nothing."""
+
+    def json_schema(self) -> dict[str, Any]:
+        """A JSON string, or null."""
+        return {"type": ["string", "null"]}
+
+    def _allowed(self) -> str:
+        return "text, or null"
+
+    def _accept(self, value: Any) -> Any:
+        return None if value is None else super()._accept(value)
+
+
+#: Seconds per unit of time, by the name of the unit.
+SECONDS: Mapping[str, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
+DURATION = re.compile(rf"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*({'|'.join(SECONDS)})")
+
+
+@dataclass(frozen=True)
+class Duration(Text):
+    """A time with its unit, as text, or nothing. A bare number is refused: it might be meant in milliseconds."""
+
+    def json_schema(self) -> dict[str, Any]:
+        """A JSON string, or null."""
+        return {"type": ["string", "null"], "pattern": f"^{DURATION.pattern}$"}
+
+    def _allowed(self) -> str:
+        return "a duration with its unit such as 20ms, 0.5s or 500us, or null"
+
+    def _accept(self, value: Any) -> Any:
+        if value is None:
+            return None
+        match = DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None or not 0 < float(match[1]) < math.inf:
+            raise RefusedError(f"{show(value)} is not a duration")
+        return value.strip()
 
 
 @dataclass(frozen=True)

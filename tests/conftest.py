@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from support.brute_force import small_network
 
 from kising import Couplings
+
+# Tests that give their processes another XDG_CACHE_HOME must not have them compile all kernels anew.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache"))
 
 # Compilation on first use takes seconds, and derandomising makes a failure on one machine a failure on all.
 settings.register_profile(
@@ -20,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults", "the fault campaign (tests/faults)")
     group.addoption("--kills", type=int, default=200, help="kills of the long campaign, Ray's included")
     group.addoption("--ray-kills", type=int, default=30, help="those of them on a local Ray")
+    group.addoption("--raylets", type=int, default=200, help="raylets that are killed under their drivers")
     group.addoption("--flips", type=int, default=2000, help="parts that are damaged")
     group.addoption("--fault-seed", type=int, default=2015, help="of kills and damage")
 

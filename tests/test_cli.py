@@ -85,7 +85,20 @@ def test_plan_counts_what_is_done_and_starts_nothing(sweep) -> None:
     assert "core-hours" in result.output
     assert not Path("results").exists()
     kising("run", sweep, "--local-debug", "--preset", "small")
+    assert "2 of 2 runs are done in results/tiny-small" in kising("plan", sweep, "--preset", "small").output
+    assert "nothing is done yet; results will go to results/tiny" in kising("plan", sweep).output
+    kising("run", sweep, "--local-debug", "--set", "realizations=1")
     assert "2 of 4 runs are done in results/tiny" in kising("plan", sweep).output
+
+
+def test_a_run_that_would_drop_finished_runs_is_refused(finished, sweep) -> None:
+    result = kising("run", sweep, "--local-debug", "--set", "realizations=1")
+    assert result.exit_code == 1
+    assert "2 finished runs there would leave the tables" in result.output
+    assert len(result.output.strip().splitlines()) == 1
+    assert "finished, 4 of 4 runs done" in kising("status", finished).output
+    assert kising("run", sweep, "--local-debug", "--set", "realizations=1", "--shrink").exit_code == 0
+    assert len(pd.read_parquet(finished / "runs.parquet")) == 2
 
 
 def test_plan_calibrates_this_machine(sweep) -> None:
@@ -138,8 +151,22 @@ def test_failed_runs_show_in_exit_code_and_words(sweep, monkeypatch) -> None:
     result = kising("run", sweep, "--local-debug")
     assert result.exit_code == 1
     assert "4 runs failed" in result.output
-    assert "ValueError: out of luck" in result.output
     assert "--retry-failed" in result.output
+    runs = pd.read_parquet("results/tiny/runs.parquet")
+    for output in (result.output, kising("status", "results/tiny").output):
+        for row in runs.itertuples():
+            place = (
+                f"data.length={row[runs.columns.get_loc('data.length') + 1]}, realization {row.realization}"
+            )
+            assert f"failed: {row.run_id}, {place}: ValueError: out of luck" in output
+    # Those of an earlier session are told of too, and those of a directory without progress.json.
+    again = kising("run", sweep, "--local-debug", "--set", "realizations=3")
+    assert "6 runs failed" in again.output
+    status = kising("status", "results/tiny").output
+    assert status.count("  failed: ") == 5
+    assert "... and 1 more failed" in status
+    os.unlink("results/tiny/progress.json")
+    assert kising("status", "results/tiny").output.count("ValueError: out of luck") == 5
 
 
 BAD = {
@@ -178,7 +205,7 @@ def test_two_drivers_on_one_directory(finished, sweep) -> None:
 def test_full_disk_is_one_line_and_loses_nothing(sweep, monkeypatch) -> None:
     import errno
 
-    kising("run", sweep, "--local-debug", "--preset", "small")
+    kising("run", sweep, "--local-debug", "--set", "realizations=1")
     with monkeypatch.context() as patch:
 
         def full(fd):

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from kising.cli import main
 from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
 
@@ -96,7 +98,26 @@ def test_the_examples_of_the_page_on_fits_run(tmp_path: Path, monkeypatch: pytes
 def test_the_example_of_the_page_on_learning_runs(capsys: pytest.CaptureFixture[str]) -> None:
     names = run_examples(ROOT / "docs" / "learning.md")
     assert np.abs(names["with_light"].couplings.F - 0.5).max() < 0.1
-    assert capsys.readouterr().out.split()[-2:] == ["1", "23"]
+    _, *counts, gained, _ = capsys.readouterr().out.split("\n", maxsplit=4)
+    assert counts == ["1", "23"]
+    assert float(gained) == pytest.approx(0.045, abs=0.0005)
+
+
+def test_the_examples_of_the_page_on_sweeps_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    page = ROOT / "docs" / "sweeps.md"
+    names = run_examples(page)
+    assert len(names["results"].summary) == 2
+    assert "4 runs (4 done)" in capsys.readouterr().out
+    (lines,) = re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)
+    for shell, line in zip(("bash", "zsh", "fish"), lines.splitlines(), strict=True):
+        command = re.search(r"_KISING_COMPLETE=(\w+) kising", line)
+        assert command is not None
+        script = CliRunner(env={"_KISING_COMPLETE": command[1]}).invoke(main, prog_name="kising").output
+        assert f"_KISING_COMPLETE={shell}_complete" in script
 
 
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")

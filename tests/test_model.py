@@ -15,11 +15,11 @@ from kising.seeds import random_stream
 
 @given(st.integers(1, 30), st.integers(0, 10), st.integers(0, 2**32))
 def test_shapes(visible: int, hidden: int, seed: int) -> None:
-    couplings = draw_couplings(visible, hidden, seed=seed)
+    couplings = draw_couplings(visible, hidden, hidden_coupling=1.0, seed=seed)
     assert {name: x.shape for name, x in couplings._asdict().items()} == shapes(visible, hidden)
     assert all(x.dtype == np.float64 for x in couplings)
     assert not couplings.h.any()
-    assert couplings == Couplings(couplings.J, couplings.K, couplings.L)
+    assert couplings == Couplings(couplings.J, couplings.K, couplings.L, M=couplings.M)
 
 
 @pytest.mark.parametrize("bonds", ["gaussian", "binary"])
@@ -51,6 +51,37 @@ def test_biases_are_drawn_after_the_bonds_and_leave_them_alone() -> None:
     for x in (biased.h, biased.b):
         assert np.std(x) == pytest.approx(0.7, rel=5 * np.sqrt(1 / (2 * x.size)))
     assert bond_scales(400, 300, strength=1.0, connectivity=1.0, bias=0.7)[3:5] == (0.7, 0.7)
+
+
+@pytest.mark.parametrize("bonds", ["gaussian", "binary"])
+def test_hidden_couplings_are_drawn_last_and_leave_the_others_alone(bonds: str) -> None:
+    how = {"connectivity": 0.4, "strength": 2.0, "bias": 0.3, "bonds": bonds}
+    plain, coupled = (draw_couplings(5, 200, **how, hidden_coupling=r, seed=3) for r in (0.0, 0.5))
+    assert plain.M.shape == (200, 0)
+    assert coupled.only(("h", "b")) == plain.only(("h", "b"))
+    present = coupled.M[coupled.M != 0]
+    assert present.size / coupled.M.size == pytest.approx(0.4, abs=5 * np.sqrt(0.24 / coupled.M.size))
+    scale = 0.5 * 2.0 / np.sqrt(2 * 200 * 0.4)
+    assert np.sqrt(np.mean(present**2)) == pytest.approx(scale, rel=5 * np.sqrt(1 / present.size))
+    found = bond_scales(5, 200, strength=2.0, connectivity=0.4, hidden_coupling=0.5)
+    assert pytest.approx(scale) == found.M
+    assert pytest.approx(found.K) == bond_scales(5, 200, strength=2.0, connectivity=0.4).M
+
+
+def test_optional_blocks_are_empty_or_zero_where_they_are_absent() -> None:
+    bare = Couplings(np.eye(3), np.ones((3, 2)), np.ones((2, 3)))
+    assert [x.shape for x in bare[3:]] == [(3,), (2,), (3, 0), (2, 0), (2, 0)]
+    assert bare.with_M.M.shape == (2, 2)
+    assert not bare.with_M.M.any()
+    coupled = bare._replace(M=-np.ones((2, 2)))
+    assert coupled.lean.M.shape == coupled.filled.M.shape == coupled.only(("M",)).M.shape == (2, 2)
+    assert coupled.only(("h", "b")).M.shape == bare.with_M.lean.M.shape == (2, 0)
+    assert coupled.without_zero_M == coupled.with_M == coupled
+    assert (coupled.couples_slices, bare.couples_slices) == (True, False)
+    assert bare.with_M.without_zero_M == bare
+    # Zero couplings are the same as none.
+    assert simulate(bare, 50, seed=1) == simulate(bare.with_M, 50, seed=1)
+    assert simulate(bare, 50, seed=1) != simulate(coupled, 50, seed=1)
 
 
 def test_same_seed_same_network_and_another_seed_another() -> None:
@@ -94,7 +125,7 @@ def test_transitions_have_the_probabilities_of_the_model() -> None:
 def test_every_step_is_what_its_fields_and_draws_say(visible: int, hidden: int) -> None:
     """Sizes with and without tables for groups of spins, and that groups and vectors divide or do not."""
     weights = np.random.default_rng(4)
-    couplings = draw_couplings(visible, hidden, bias=0.5, seed=8)._replace(
+    couplings = draw_couplings(visible, hidden, bias=0.5, hidden_coupling=1.0, seed=8)._replace(
         F=weights.standard_normal((visible, 2)), G=weights.standard_normal((hidden, 2))
     )
     u = weights.standard_normal((60, 2))
@@ -108,7 +139,7 @@ def test_every_step_is_what_its_fields_and_draws_say(visible: int, hidden: int) 
         field = np.hstack(
             [
                 couplings.h + couplings.F @ u[t] + couplings.J @ s + couplings.K @ sigma,
-                couplings.b + couplings.G @ u[t] + couplings.L @ s,
+                couplings.b + couplings.G @ u[t] + couplings.L @ s + couplings.M @ sigma,
             ]
         )
         expected = np.where(uniform[t] < 1 / (1 + np.exp(-2 * field)), 1, -1)
@@ -167,3 +198,15 @@ def test_memory_of_a_simulation_is_that_of_its_spins() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 24 * length + 1_000_000
+
+
+def test_weights_of_inputs_on_one_kind_of_spins_are_enough() -> None:
+    J, K, L = np.zeros((3, 3)), np.zeros((3, 2)), np.zeros((2, 3))
+    F, G = np.ones((3, 4)), np.ones((2, 4))
+    np.testing.assert_array_equal(Couplings(J, K, L, F=F).G, np.zeros((2, 4)))
+    np.testing.assert_array_equal(Couplings(J, K, L, G=G).F, np.zeros((3, 4)))
+    assert Couplings(J, K, L).F.shape == (3, 0)
+    inputs = np.random.default_rng(1).standard_normal((20, 4))
+    both = simulate(Couplings(J, K, L, F=F, G=0 * G), 20, covariates=inputs, seed=3)
+    alone = simulate(Couplings(J, K, L, F=F), 20, covariates=inputs, seed=3)
+    np.testing.assert_array_equal(alone.visible, both.visible)

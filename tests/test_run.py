@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,9 @@ from support.bits import assert_same_bits
 
 import kising.run
 from kising import run_sweep
-from kising.errors import StaleError
+from kising.errors import ShrinkError, StaleError
 from kising.learning.checkpoint import load
+from kising.sweep.status import describe_plan
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.run_store import Store
 from kising.version import NUMERICS
@@ -81,7 +84,7 @@ def test_results_print_on_one_screen_and_compare(reference, tmp_path) -> None:
     assert "0 runs (none yet)" in repr(nothing)
 
 
-@pytest.mark.parametrize("cpus", [1, 2])
+@pytest.mark.parametrize("cpus", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_ray_gives_the_same_bits_as_in_process(reference, tmp_path, cpus: int) -> None:
     assert_same_bits(run_sweep(TINY, out=tmp_path / "r", cpus=cpus).runs, reference)
 
@@ -111,12 +114,55 @@ def test_a_changed_fixed_parameter_is_another_point_and_orphans_are_said(tmp_pat
     said: list[str] = []
     changed = {**TINY, "model": {"visible": 7, "hidden": 2}}
     spec, path = kising.run.locate(changed, tmp_path / "r")
-    results = kising.run.run(spec, path, kising.run.Session(in_process=True, say=said.append))
+    session = kising.run.Session(in_process=True, shrink=True, say=said.append)
+    results = kising.run.run(spec, path, session)
     assert results.outcome.done == 12
     assert set(results.runs["model.visible"]) == {7}
     assert any("12 finished runs" in line and "not in this plan" in line for line in said)
     # The first sweep's runs are still there.
-    assert run_sweep(TINY, out=tmp_path / "r", in_process=True).outcome.done == 0
+    assert run_sweep(TINY, out=tmp_path / "r", in_process=True, shrink=True).outcome.done == 0
+
+
+def test_finished_runs_leave_the_tables_only_when_told(tmp_path) -> None:
+    out, small = tmp_path / "r", {**TINY, "realizations": 1}
+    run_sweep(TINY, out=out, in_process=True)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != ".lock"}
+    with pytest.raises(
+        ShrinkError, match="8 finished runs there would leave the tables: the sweep was edited"
+    ):
+        run_sweep(small, out=out, in_process=True)
+    assert {path: path.read_bytes() for path in before} == before
+    assert any("8 finished runs" in line and "--shrink" in line for line in _plan_lines(small, out))
+    assert len(run_sweep(small, out=out, in_process=True, shrink=True).runs) == 4
+    # What was left out on purpose is not asked about again, also not when the sweep grows.
+    assert len(run_sweep(out, in_process=True).runs) == 4
+    assert not any("--shrink" in line for line in _plan_lines(small, out))
+    assert run_sweep({**TINY, "realizations": 2}, out=out, in_process=True).outcome.done == 0
+    # A killed driver has written no tables; and somebody may edit the sweep.yaml of the directory.
+    (out / "runs.parquet").unlink()
+    with pytest.raises(ShrinkError, match="4 finished runs"):
+        run_sweep(small, out=out, in_process=True)
+    run_sweep(out, in_process=True)
+    (out / "sweep.yaml").write_text(
+        (out / "sweep.yaml").read_text().replace("realizations: 2", "realizations: 1")
+    )
+    with pytest.raises(ShrinkError, match="4 finished runs"):
+        run_sweep(out, in_process=True)
+
+
+def _plan_lines(mapping: dict, out: Path) -> list[str]:
+    return list(describe_plan(kising.run.locate(mapping, out)[0], out))
+
+
+@pytest.mark.parametrize(("preset", "folder"), [("quick", "tiny-quick"), ("a/b c", "tiny-a-b-c")])
+def test_a_preset_has_a_directory_of_its_own(tmp_path, monkeypatch, preset: str, folder: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = {**TINY, "presets": {preset: {"realizations": 1}}}
+    whole = run_sweep(sweep, in_process=True)
+    quick = run_sweep(sweep, preset=preset, in_process=True)
+    assert quick.directory == Path("results") / folder
+    assert len(quick.runs) == 4
+    assert len(pd.read_parquet(whole.directory / "runs.parquet")) == 12
 
 
 def test_lengths_and_learners_share_network_and_data(tmp_path) -> None:
@@ -213,6 +259,76 @@ def test_results_of_a_mapping_go_below_results(tmp_path, monkeypatch) -> None:
     assert (tmp_path / "results" / "tiny" / "manifest.json").is_file()
 
 
+def test_results_are_loaded_without_running_anything(tmp_path, monkeypatch) -> None:
+    sweep = {**TINY, "keep": {"couplings": True, "trace": True}}
+    ran = run_sweep(sweep, out=tmp_path / "r", in_process=True)
+    assert len(ran.couplings) == 4 * (6 * 6 + 6 * 2 + 2 * 6 + 6 + 2)
+    assert ran.traces["run_id"].nunique() == 4
+    for name in ("runs", "summary", "scaling", "couplings", "traces"):
+        (tmp_path / "r" / f"{name}.parquet").unlink()
+    before = sorted(path for path in tmp_path.rglob("*") if path.name != ".lock")
+    loaded = kising.load_results(tmp_path / "r")
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != ".lock") == before
+    assert loaded == dataclasses.replace(ran, outcome=None)
+    assert "couplings: 272 x 9" in repr(loaded)
+    # Also while a driver is at work, and of a sweep that has not finished anything.
+    with SweepDirectory(tmp_path / "r").lock():
+        assert kising.load_results(str(tmp_path / "r")) == dataclasses.replace(
+            loaded, directory=tmp_path / "r"
+        )
+    for part in (tmp_path / "r" / "parts").iterdir():
+        part.unlink()
+    assert "0 runs (none yet)" in repr(kising.load_results(tmp_path / "r"))
+    with pytest.raises(kising.KisingError, match="does not exist"):
+        kising.load_results(tmp_path / "nowhere")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_in_terminals_and_notebooks(tmp_path, monkeypatch, capsys) -> None:
+    sweep = {**TINY, "realizations": 1}
+    run_sweep(sweep, out=tmp_path / "quiet", in_process=True)
+    assert capsys.readouterr() == ("", "")
+    run_sweep(sweep, out=tmp_path / "wanted", in_process=True, progress=True)
+    assert "tiny: 4/4 runs" in capsys.readouterr().err
+    terminal = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", terminal)
+        run_sweep(sweep, out=tmp_path / "terminal", in_process=True)
+        assert "4/4 runs" in terminal.getvalue()
+        terminal.truncate(0)
+        run_sweep(sweep, out=tmp_path / "unwanted", in_process=True, progress=False)
+        assert "runs" not in terminal.getvalue()
+
+
+def test_progress_in_a_notebook_replaces_one_output(tmp_path, monkeypatch) -> None:
+    class ZMQInteractiveShell:
+        pass
+
+    shown: list[object] = []
+
+    class Handle:
+        def update(self, what: object) -> None:
+            shown[-1] = what
+
+    def display(what: object, *, display_id: bool) -> Handle:
+        assert display_id
+        shown.append(what)
+        return Handle()
+
+    ipython, displays = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+    ipython.get_ipython, displays.display = ZMQInteractiveShell, display
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", displays)
+    run_sweep({**TINY, "realizations": 1}, out=tmp_path / "r", in_process=True)
+    (last,) = shown
+    assert repr(last).startswith("tiny: 4/4 runs")
+    assert '<progress value="4" max="4">' in last._repr_html_()
+
+
 def start_command(out: Path, file: Path, *words: str) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "kising.cli", "run", str(file), "--out", str(out), "--cpus", "2", *words],
@@ -230,7 +346,7 @@ def test_ctrl_c_keeps_what_finished_and_says_how_to_go_on(tmp_path) -> None:
     file = tmp_path / "long.yaml"
     file.write_text(
         "name: long\nseed: 3\nrealizations: 200\nmodel: {visible: 12, hidden: 3}\n"
-        "learner: {estimator: bp, max_iterations: 60}\ndata: {length: 4000}\n"
+        "learner: {estimator: bp, max_iterations: 60}\ndata: {length: 2000}\n"
     )
     out = tmp_path / "r"
     driver = start_command(out, file)

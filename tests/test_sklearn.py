@@ -22,7 +22,7 @@ from support.brute_force import small_network
 import kising
 from kising import KineticIsing
 from kising.arguments import FIT
-from kising.errors import InputError
+from kising.errors import InputError, RecordingWarning
 
 RECORDING = small_network(7, length=400)[1]
 
@@ -183,3 +183,30 @@ except ImportError as error:
         "fit False",
         "KineticIsing needs scikit-learn 1.6 or newer: pip install 'kising[sklearn]'",
     ]
+
+
+def test_trials_are_fitted_as_trials_and_held_out_whole() -> None:
+    trials = [RECORDING[:150], RECORDING[150:250], RECORDING[250:]]
+    expected = kising.fit(trials, 1, seed=2)
+    found = KineticIsing(1, seed=2).fit(trials)
+    assert found.fit_ == expected
+    assert found.n_features_in_ == RECORDING.shape[1]
+    assert found.score(trials) == expected.log_likelihood(trials)
+    assert [x.shape[0] for x in found.forecast(trials)] == [148, 98, 148]
+    stack = RECORDING.reshape(4, 100, -1)
+    assert KineticIsing(1, seed=2).fit(stack).fit_ == kising.fit(stack, 1, seed=2)
+    search = GridSearchCV(KineticIsing(0), {"prior": [None, 0.5]}, cv=2).fit(stack)
+    half = kising.fit(stack[2:], 0, seed=0)
+    assert search.cv_results_["split0_test_score"][0] == half.log_likelihood(stack[:2])
+    with pytest.raises(InputError, match="X has 2 features, but KineticIsing is expecting"):
+        found.score([trial[:, :2] for trial in trials])
+
+
+def test_names_are_those_of_the_spins_that_were_fitted() -> None:
+    table = pd.DataFrame(RECORDING, columns=[f"unit {k}" for k in range(RECORDING.shape[1])])
+    table["unit 1"] = -1
+    with pytest.warns(RecordingWarning):
+        found = KineticIsing(0).fit(table)
+    assert found.fit_.names == tuple(name for name in table.columns if name != "unit 1")
+    found.fit([RECORDING[:200], RECORDING[200:]])
+    assert not hasattr(found, "feature_names_in_")

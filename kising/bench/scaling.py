@@ -75,7 +75,7 @@ def bench_driver(
     cases: Sequence[tuple[int, float]] = CASES, *, window: float = 60.0, rounds: int = 5
 ) -> Iterator[str]:
     """Measure everything; yield lines as they are known."""
-    from kising.sweep.drive.progress import plural
+    from kising.messages import plural
     from kising.sweep.execute.ray_cluster import RayCluster
     from kising.sweep.execute.ray_executor import RayExecutor
     from kising.sweep.task import perform

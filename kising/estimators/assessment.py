@@ -10,6 +10,8 @@ from kising.estimators.averaging import each_chunk
 from kising.estimators.chunks import Chunk, Estimate, cut
 from kising.estimators.estep import EStep
 from kising.estimators.gibbs.chains import Errors
+from kising.estimators.moments import inner_averages
+from kising.estimators.slices import as_slices
 from kising.estimators.totals import add_up
 from kising.model import Array, Couplings, Recording, as_couplings
 from kising.options import Learner
@@ -39,6 +41,8 @@ def assess(
 ) -> Assessment:
     """Average over hidden spins at the couplings given, and score the averages against the true hidden states."""
     couplings = as_couplings(couplings).lean
+    if as_slices(recording.visible).coupled_by(couplings):
+        return _assess_paths(couplings, recording, estep, against_exact=against_exact, threads=threads)
     visible, hidden = recording
     n_slices = len(visible) - 2
     sums = np.zeros(7)
@@ -65,6 +69,30 @@ def assess(
             sums[4] += np.sum((estimate.m - truth.m) ** 2)
             sums[5] += np.sum((estimate.mu - truth.mu) ** 2)
             sums[6] += np.sum((estimate.pair - truth.pair) ** 2)
+    return _assessment(sums, couplings, n_slices, against_exact=against_exact)
+
+
+def _assess_paths(
+    couplings: Couplings, recording: Recording, estep: EStep, *, against_exact: bool, threads: int
+) -> Assessment:
+    """`assess` for networks with M, and for recordings with missing entries."""
+    visible, hidden = recording
+    slices, truth = as_slices(visible), hidden[1:-1]
+    inner, found = inner_averages(couplings, slices, estep, threads=threads, keep_pairs=against_exact)
+    squares = [0.0, 0.0, 0.0]
+    if against_exact:
+        exact = EStep.of(Learner(estimator="exact"), hidden.shape[1], gaps=slices.has_gaps)
+        _, judge = inner_averages(couplings, slices, exact, threads=threads, keep_pairs=True)
+        pairs = ((found.m, judge.m), (found.mu, judge.mu), (found.pair, judge.pair))
+        squares = [float(np.sum((x[inner] - y[inner]) ** 2)) for x, y in pairs]
+    n = len(slices)
+    overlap = np.sum(np.sign(found.mu[inner]) * truth)
+    sums = np.array([n, 0.0, np.sum(found.log_likelihood[inner]), overlap, *squares])
+    return _assessment(sums, couplings, n, against_exact=against_exact)
+
+
+def _assessment(sums: Array, couplings: Couplings, n_slices: int, *, against_exact: bool) -> Assessment:
+    """Sums over slices and units as means."""
     nv, nh = couplings.K.shape
     means = sums / n_slices / np.maximum([1, nv * nh, 1, nh, nv, nh, nv * nh], 1)
     errors = [float(np.sqrt(x)) if against_exact else None for x in means[4:]]

@@ -29,28 +29,39 @@ class Chunk(NamedTuple):
     """known inputs of the hidden spins: s⁻, 1 where there are biases, u⁻, (B, Nv+q)"""
     known_now: Array
     """known inputs of the visible spins: s, 1, u, (B, Nv+q)"""
-    after: Array
-    """s⁺, (B, Nv)"""
+    known_after: Array
+    """s⁺ and what stands beside it, (B, Nv+q)"""
     theta: Array
     """θ, (B, Nv)"""
     b: Array
     """B_a, (B, Nh)"""
     g: Array
     """g, (B, Nh)"""
+    largest_inputs: Array
+    """max |u_k| over the recording, (p,)"""
 
     @property
     def before(self) -> Array:
         """s⁻, (B, Nv)"""
-        return self.known_before[:, : self.after.shape[1]]
+        return self._spins(self.known_before)
 
     @property
     def now(self) -> Array:
         """s, (B, Nv)"""
-        return self.known_now[:, : self.after.shape[1]]
+        return self._spins(self.known_now)
+
+    @property
+    def after(self) -> Array:
+        """s⁺, (B, Nv)"""
+        return self._spins(self.known_after)
+
+    def _spins(self, known: Array) -> Array:
+        return known[:, : self.theta.shape[1]]
 
     def take(self, places: npt.NDArray[np.int64]) -> "Chunk":
         """Some of the slices."""
-        return Chunk(*(x[places] for x in self))
+        rows = {name: x[places] for name, x in self._asdict().items() if name != "largest_inputs"}
+        return self._replace(**rows)
 
 
 class Estimate(NamedTuple):
@@ -93,32 +104,34 @@ def cut(n_slices: int) -> list[slice]:
 def fields(couplings: Couplings, recording: Slices | Spins, part: slice) -> Chunk:
     """The chunk of slices `part` of a recording."""
     bias = bool(couplings.h.size)
-    before, now, after = as_slices(recording).window(part, bias=bias)
-    b = before @ _known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T
-    theta = now @ _known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T
-    return Chunk(before, now, after, theta=theta, b=b, g=after @ couplings.K + b)
+    slices = as_slices(recording)
+    window = slices.window(part, bias=bias)
+    before, now = window.known_before, window.known_now
+    b = before @ known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T
+    theta = now @ known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T
+    g = window.after @ couplings.K + b
+    return Chunk(before, now, window.known_after, theta, b, g, slices.largest_inputs)
 
 
-def _known_weights(weights: Array, biases: Array, sensitivity: Array, *, bias: bool) -> Array:
+def known_weights(weights: Array, biases: Array, sensitivity: Array, *, bias: bool) -> Array:
     """The weights of all known inputs, (N, Nv+q)."""
     if not bias and not sensitivity.shape[1]:
         return weights
-    return np.hstack([weights, biases.reshape(len(weights), int(bias)), sensitivity])
+    return np.concatenate([weights, biases.reshape(len(weights), int(bias)), sensitivity], axis=1)
 
 
 def largest_fields(couplings: Couplings, chunk: Chunk) -> tuple[Array, Array]:
-    """Bounds of |θ_i| and of |B_a|, whatever the spins of a chunk are."""
-    theta = _bound(couplings.J, couplings.h, couplings.F, chunk.known_now)
-    return theta, _bound(couplings.L, couplings.b, couplings.G, chunk.known_before)
+    """Bounds of |θ_i| and of |B_a|, whatever the spins and inputs of a recording's chunk are."""
+    theta = _bound(couplings.J, couplings.h, couplings.F, chunk.largest_inputs)
+    return theta, _bound(couplings.L, couplings.b, couplings.G, chunk.largest_inputs)
 
 
-def _bound(weights: Array, bias: Array, sensitivity: Array, known: Array) -> Array:
+def _bound(weights: Array, bias: Array, sensitivity: Array, largest_inputs: Array) -> Array:
     bound: Array = np.sum(np.abs(weights), axis=1)
     if bias.any():
         bound = bound + np.abs(bias)
     if sensitivity.size:
-        inputs = np.abs(known[:, -sensitivity.shape[1] :]).max(axis=0)
-        bound = bound + np.abs(sensitivity) @ inputs
+        bound = bound + np.abs(sensitivity) @ largest_inputs
     return bound
 
 

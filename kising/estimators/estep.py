@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kising.estimators.registry import Estimator, resolve
+from kising.errors import InputError
+from kising.estimators.registry import AUTO, ESTIMATORS, Estimator, resolve
 from kising.estimators.sampling import Sampling
+from kising.messages import listing
 from kising.options import Learner
 
 #: The damping of kernels where it is adaptive.
@@ -24,12 +26,29 @@ class EStep:
     """how much is sampled at given couplings, and from which seed"""
 
     @classmethod
-    def of(cls, options: Learner, hidden: int, sampling: Sampling | None = None) -> EStep:
-        """The E-step of a network with this many hidden spins, for options that were checked.
+    def of(
+        cls,
+        options: Learner,
+        hidden: int,
+        sampling: Sampling | None = None,
+        *,
+        coupled: bool = False,
+        gaps: bool = False,
+    ) -> EStep:
+        """The E-step of a network with this many hidden spins, coupled to each other or not, for options that were
+        checked. `gaps` says whether entries of the recording are missing; an InputError where the estimator does not
+        know what to do about them.
 
-        Without hidden spins there is nothing to average over, and every estimator is exact.
+        Without hidden spins and gaps there is nothing to average over, and every estimator is exact.
         """
-        estimator = resolve(options.estimator if hidden else "auto", hidden)
+        name = options.estimator if hidden or gaps else AUTO
+        estimator = resolve(name, hidden, coupled=coupled, gaps=gaps)
+        if gaps and estimator.gaps is None:
+            able = listing(entry.name for entry in ESTIMATORS if entry.gaps)
+            raise InputError(
+                f"estimator {estimator.name} does not know what to do about missing entries; take auto, {able}, or "
+                "missing='drop', which leaves out steps with gaps"
+            )
         return cls(estimator=estimator, options=options, sampling=sampling or Sampling())
 
     def sampled(self, sampling: Sampling) -> EStep:

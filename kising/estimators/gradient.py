@@ -41,6 +41,8 @@ class Gradient(NamedTuple):
     """mean of (s_i⁺ - m_i) u_k, (Nv, p)"""
     G: Array
     """mean of (μ_a - tanh B_a) u_k⁻, (Nh, p)"""
+    M: Array
+    """mean of ⟨(σ_a - tanh B_a) σ_b⁻⟩, (Nh, Nh); empty where M is not there"""
     log_likelihood: float
     """mean of log P_t, nats per slice"""
     converged: float
@@ -54,7 +56,7 @@ class Gradient(NamedTuple):
     abs_mu: float
     """mean of |μ_b|"""
     abs_pair: float
-    """mean of |⟨τ_i σ_b⟩|; with samples, of single sweeps"""
+    """mean of |⟨τ_i σ_b⟩|; with samples, of single sweeps; NaN with M"""
     freedom_visible: Array
     """mean of 1 - m_i², (Nv,): the weight of row i of (J, K) in the complete-data information"""
     freedom_hidden: Array
@@ -83,20 +85,28 @@ def gradient(
     couplings, slices, estep = checked(
         couplings, visible, covariates, options, "gradient", sweeps=sweeps, seed=seed
     )
-    return checked_gradient(couplings, slices, estep, threads=threads)
+    return checked_gradient(couplings.without_zero_M, slices, estep, threads=threads)
 
 
 def checked_gradient(
     couplings: Couplings, recording: Slices | Spins, estep: EStep, *, threads: int
 ) -> Gradient:
-    """`gradient` for arguments that were checked before: a learner calls it at every iteration on the same data."""
+    """`gradient` for arguments that were checked before: a learner calls it at every iteration on the same data.
+
+    Where couplings M among hidden spins are there, or entries are missing, means are over steps (`steps.py`), and the
+    log-likelihood is that of whole segments given their first time step.
+    """
     slices = as_slices(recording)
+    if slices.coupled_by(couplings):
+        code = estep.estimator.path_code(gaps=slices.has_gaps)
+        found: Gradient = code.gradient(couplings, slices, estep, threads=threads)
+        return found
 
     def sums(chunk: Chunk, estimate: Estimate, _: Errors | None) -> Gradient:
         return _sums(chunk, estimate, couplings)
 
     parts = each_chunk(couplings, slices, estep, sums, keep_pairs=False, threads=threads)
-    return _mean(parts, len(slices), *couplings.K.shape)
+    return mean_of(parts, len(slices), *couplings.K.shape)
 
 
 def sampled_gradient(
@@ -121,10 +131,10 @@ def sampled_gradient(
         sigma = here.astype(np.float64)
         return _sums(chunk, out, couplings)._replace(hidden_hidden=sigma.T @ sigma)
 
-    return _mean(in_order(work, len(slices), threads), len(slices), nv, nh), moved
+    return mean_of(in_order(work, len(slices), threads), len(slices), nv, nh), moved
 
 
-def _mean(parts: Iterator[Gradient], n_slices: int, nv: int, nh: int) -> Gradient:
+def mean_of(parts: Iterator[Gradient], n_slices: int, nv: int, nh: int) -> Gradient:
     """The sums of all chunks as means over slices and units."""
     total: list[Any] = list(next(parts))
     for part in parts:
@@ -142,8 +152,8 @@ def _sums(chunk: Chunk, estimate: Estimate, couplings: Couplings) -> Gradient:
     mu, n = estimate.mu, len(estimate.mu)
     totals = add_up(chunk, estimate)
     bias = bool(couplings.h.size)
-    J, h, F = _apart(totals.surprise.T @ chunk.known_now, couplings.h, couplings.F, bias=bias)
-    L, b, G = _apart(totals.hidden_surprise.T @ chunk.known_before, couplings.b, couplings.G, bias=bias)
+    J, h, F = apart((chunk.known_now.T @ totals.surprise).T, couplings.h, couplings.F, bias=bias)
+    L, b, G = apart((chunk.known_before.T @ totals.hidden_surprise).T, couplings.b, couplings.G, bias=bias)
     return Gradient(
         J=J,
         K=chunk.after.T @ mu - estimate.pair_sum,
@@ -152,6 +162,7 @@ def _sums(chunk: Chunk, estimate: Estimate, couplings: Couplings) -> Gradient:
         b=b,
         F=F,
         G=G,
+        M=np.zeros((len(L), 0)),
         log_likelihood=float(np.sum(totals.log_likelihood)),
         converged=float(np.sum(estimate.converged)),
         corrected=float(np.sum(estimate.corrected)),
@@ -166,7 +177,7 @@ def _sums(chunk: Chunk, estimate: Estimate, couplings: Couplings) -> Gradient:
     )
 
 
-def _apart(known: Array, biases: Array, sensitivity: Array, *, bias: bool) -> tuple[Array, Array, Array]:
+def apart(known: Array, biases: Array, sensitivity: Array, *, bias: bool) -> tuple[Array, Array, Array]:
     """The slopes of couplings to known inputs: to spins, to the constant (shaped as the biases), and to inputs."""
     end = known.shape[1] - sensitivity.shape[1]
     return known[:, : end - bias], known[:, end - bias : end].reshape(biases.shape), known[:, end:]

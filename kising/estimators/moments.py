@@ -12,7 +12,8 @@ from kising.estimators.chunks import Chunk, Estimate
 from kising.estimators.estep import EStep
 from kising.estimators.gibbs.chains import Errors
 from kising.estimators.sampling import Sampling
-from kising.estimators.slices import Slices, slices_of
+from kising.estimators.slices import Slices, as_slices, slices_of
+from kising.estimators.steps import Steps
 from kising.estimators.totals import add_up
 from kising.model import Array, Couplings, Spins, as_couplings
 from kising.seeds import Seed
@@ -48,6 +49,32 @@ class SampledMoments(Moments):
     """standard errors of m, mu, pair and log_likelihood, from sampling"""
 
 
+@holds_arrays
+class PathMoments(Moments):
+    """Moments of a network with couplings M among hidden spins: given all visible spins of the segment. The
+    log-likelihood is log P(s(t+1) | s(≤t)).
+    """
+
+    in_time: Array
+    """⟨σ_a(t+1) σ_b(t)⟩, (T-2, Nh, Nh), t the step that the slice is centred on; zero in the last slice of a segment,
+    for σ(t+1) acts on nothing that was seen"""
+
+
+class Averages(NamedTuple):
+    """What an estimator finds of all steps of a recording, for networks with M: one row per step (`steps.py`)."""
+
+    m: Array
+    """⟨tanh f_i⟩, (n, Nv)"""
+    mu: Array
+    """⟨σ_a(t)⟩, (n, Nh)"""
+    pair: Array
+    """⟨tanh(f_i) σ_b(t)⟩, (n, Nv, Nh), or (0, Nv, Nh) where pairs are not kept"""
+    in_time: Array
+    """⟨σ_a(t+1) σ_b(t)⟩, (n, Nh, Nh), or (0, Nh, Nh)"""
+    log_likelihood: Array
+    """log P(s(t+1) | s(≤t)), nats, (n,)"""
+
+
 @INFER.taken_by
 def infer(
     couplings: Couplings,
@@ -68,6 +95,8 @@ def infer(
     )
 
     couplings = couplings.lean
+    if slices.coupled_by(couplings):
+        return _path_moments(couplings, slices, estep, threads)
 
     def moments(chunk: Chunk, estimate: Estimate, errors: Errors | None) -> tuple[Moments, Errors | None]:
         found = Moments(
@@ -92,6 +121,38 @@ def infer(
     return sampled
 
 
+def _path_moments(couplings: Couplings, slices: Slices, estep: EStep, threads: int) -> PathMoments:
+    inner, found = inner_averages(couplings, slices, estep, threads=threads, keep_pairs=True)
+    n = len(slices)
+    moments = PathMoments(
+        m=found.m[inner],
+        mu=found.mu[inner],
+        pair=found.pair[inner],
+        log_likelihood=found.log_likelihood[inner],
+        converged=np.ones(n, dtype=np.bool_),
+        iterations=np.ones(n, dtype=np.int64),
+        corrected=np.zeros(n, dtype=np.int64),
+    )
+    moments.in_time = found.in_time[inner]
+    return moments
+
+
+def inner_averages(
+    couplings: Couplings, slices: Slices, estep: EStep, *, threads: int, keep_pairs: bool
+) -> tuple[npt.NDArray[np.bool_], Averages]:
+    """The averages where slices depend on each other, and which rows of them are those of slices."""
+    code = estep.estimator.path_code(gaps=slices.has_gaps)
+    found: Averages = code.moments(couplings, slices, estep, threads=threads, keep_pairs=keep_pairs)
+    return ~Steps.of(slices).begins, found
+
+
+def hidden_means(couplings: Couplings, slices: Slices, estep: EStep) -> Array:
+    """⟨σ_a(t)⟩ of all steps where slices depend on each other, (n, Nh)"""
+    code = estep.estimator.path_code(gaps=slices.has_gaps)
+    found: Array = code.hidden_means(couplings, slices, estep)
+    return found
+
+
 def checked(
     couplings: Couplings,
     visible: npt.ArrayLike | Slices,
@@ -105,13 +166,20 @@ def checked(
     """The arguments of a function that makes E-steps, checked."""
     couplings = as_couplings(couplings)
     nv, nh = couplings.K.shape
-    learner = INFER.learner(options, {"model.visible": nv, "model.hidden": nh}, function=function)
+    coupled = bool(couplings.M.any())
+    others = {"model.visible": nv, "model.hidden": nh, "model.hidden_coupling": float(coupled)}
+    learner = INFER.learner(options, others, function=function)
     slices = visible if isinstance(visible, Slices) else slices_of(visible, couplings, covariates)[0]
-    return couplings, slices, EStep.of(learner, nh, Sampling(sweeps=sweeps, seed=seed))
+    sampling = Sampling(sweeps=sweeps, seed=seed)
+    return couplings, slices, EStep.of(learner, nh, sampling, coupled=coupled, gaps=slices.has_gaps)
 
 
 def marginals(couplings: Couplings, recording: Slices | Spins, estep: EStep) -> Array:
     """⟨σ_b⟩ of every slice, (T-2, Nh), for arguments that were checked before."""
+    slices = as_slices(recording)
+    if slices.coupled_by(couplings):
+        steps = hidden_means(couplings, slices, estep)
+        return steps[~Steps.of(slices).begins]
 
     def mu(chunk: Chunk, estimate: Estimate, errors: Errors | None) -> Array:
         return estimate.mu

@@ -15,7 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from kising.messages import listing
 
 if TYPE_CHECKING:
     from kising.options import Learner
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 AUTO = "auto"
 #: Largest Nh for which learning with exact averages is no slower than with samples: what `auto` goes by.
 AUTO_LARGEST_EXACT = 8
+#: The same for networks whose hidden spins are coupled to each other: exact averages then cost 4^Nh per step.
+AUTO_LARGEST_COUPLED = 6
 
 Operations = Callable[[int, int, "Learner"], float]
 
@@ -38,10 +43,21 @@ class Estimator:
     """one line for the documentation"""
     operations: Operations = lambda nv, nh, _: 20.0 * nv * (20 + nh)
     """elementary operations per slice of one E-step, from (Nv, Nh, learner); weights fitted to measured kernels"""
+    path_operations: Operations | None = None
+    """the same for networks with M"""
     likelihood: str = "free energy of an expansion"
     """what its log-likelihood is"""
+    path_likelihood: str | None = None
+    """the same for networks with M and for recordings with missing entries, where it is something else"""
     largest_hidden: int | None = None
     """the largest Nh it takes; None: any"""
+    paths: str | None = None
+    """module, inside kising.estimators, with `gradient`, `moments`, `log_likelihood` and `sample` for networks with
+    couplings M among hidden spins, whose slices are coupled in time (`steps.py`); None: it does not know M"""
+    gaps: str | None = None
+    """the same for recordings with missing entries, with M or without; None: it does not know them"""
+    largest_coupled: int | None = None
+    """the largest Nh of such networks that it takes; None: any"""
     unbiased: bool = False
     """whether its averages converge to the exact ones, so that its gradient is that of the likelihood"""
     samples: bool = False
@@ -52,6 +68,22 @@ class Estimator:
     """options that have an effect with this estimator, and not with all"""
     iterations: int | None = None
     """EM iterations that learning usually takes, where that depends on the estimator alone"""
+    most_iterations: int = 300
+    """EM iterations that learning may take by default"""
+
+    @property
+    def knows_M(self) -> bool:
+        """Whether it treats networks with couplings M among hidden spins."""
+        return self.paths is not None
+
+    def path_code(self, *, gaps: bool) -> ModuleType:
+        """The module that treats slices which depend on each other, in a recording with missing entries or without."""
+        return import_module(f"kising.estimators.{self.gaps if gaps else self.paths}")
+
+    def operations_of(self, nv: int, nh: int, learner: Learner, *, coupled: bool) -> float:
+        """Elementary operations per slice of one E-step; `coupled` says whether the network has M."""
+        operations = self.path_operations if coupled and self.path_operations else self.operations
+        return operations(nv, nh, learner)
 
     @property
     def estimate(self) -> Callable[..., Any]:
@@ -77,17 +109,27 @@ ESTIMATORS = (
         likelihood="exact",
         # 2^20 states take about 0.1 s per slice with a hundred visible spins: nobody would wait for more.
         largest_hidden=20,
+        paths="exact.paths",
+        gaps="paths.enumerated",
+        path_operations=lambda nv, nh, _: 2.0**nh * (4 * nv + 4 * nh) + 4.0**nh * 6 + 40 * nv,
+        # 4^8 transitions take about 0.2 ms per step.
+        largest_coupled=8,
         unbiased=True,
     ),
     Estimator(
         name="gibbs",
         code="gibbs.chains:estimate",
+        paths="paths.sampled",
+        gaps="paths.sampled",
+        path_operations=lambda nv, nh, _: 0.8 * (nv + nh) * (nh + 6),
         summary="sampling: one Gibbs chain per slice; as accurate as exact but for noise that it measures",
         operations=lambda nv, nh, _: 1.5 * nv * (nh + 4),
         likelihood="importance sampling",
+        path_likelihood="annealed sampling",
         unbiased=True,
         samples=True,
         iterations=150,
+        most_iterations=1000,
     ),
     Estimator(
         name="bp",
@@ -121,11 +163,20 @@ def entry(name: str) -> Estimator:
     return next(found for found in ESTIMATORS if found.name == name)
 
 
-def resolve(name: str, hidden: int) -> Estimator:
-    """The estimator that runs on a network with this many hidden spins."""
+def auto_limit(*, coupled: bool) -> int:
+    """The largest Nh for which `auto` is exact; `coupled` says whether hidden spins are coupled to each other."""
+    return AUTO_LARGEST_COUPLED if coupled else AUTO_LARGEST_EXACT
+
+
+def resolve(name: str, hidden: int, *, coupled: bool = False, gaps: bool = False) -> Estimator:
+    """The estimator that runs on a network with this many hidden spins; `coupled` says whether it has M, `gaps` whether
+    entries of the recording are missing. Learning from samples is then faster than from sums over all states.
+    """
     if name != AUTO:
         return entry(name)
-    return entry("exact" if hidden <= AUTO_LARGEST_EXACT else "gibbs")
+    if gaps:
+        return entry("gibbs")
+    return entry("exact" if hidden <= auto_limit(coupled=coupled) else "gibbs")
 
 
 def candidates(name: str) -> tuple[Estimator, ...]:
@@ -133,8 +184,17 @@ def candidates(name: str) -> tuple[Estimator, ...]:
     return (resolve(name, 0), resolve(name, AUTO_LARGEST_EXACT + 1)) if name == AUTO else (entry(name),)
 
 
-def why_sampled(name: str, hidden: object) -> str | None:
+def iteration_limits() -> dict[int, str]:
+    """The estimators that may take each number of EM iterations by default, in words."""
+    limits = sorted({entry.most_iterations for entry in ESTIMATORS})
+    return {n: listing(entry.name for entry in ESTIMATORS if entry.most_iterations == n) for n in limits}
+
+
+def why_sampled(name: str, hidden: object, *, coupled: bool = False, gaps: bool = False) -> str | None:
     """What to add to the name of the sampler in a message about it; None where the estimator does not sample."""
-    if name == AUTO and isinstance(hidden, int) and resolve(name, hidden).samples:
-        return f", which auto is for more than {AUTO_LARGEST_EXACT} hidden spins"
+    if name == AUTO and gaps:
+        return ", which auto is where entries are missing"
+    if name == AUTO and isinstance(hidden, int) and resolve(name, hidden, coupled=coupled).samples:
+        kind = "hidden spins that are coupled" if coupled else "hidden spins"
+        return f", which auto is for more than {auto_limit(coupled=coupled)} {kind}"
     return "" if name != AUTO and entry(name).samples else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -27,8 +28,14 @@ class Window(NamedTuple):
     """(s⁻, 1, u⁻), (B, Nv+q)"""
     known_now: Array
     """(s, 1, u), (B, Nv+q)"""
-    after: Array
-    """s⁺, (B, Nv)"""
+    known_after: Array
+    """s⁺ and what stands beside it, (B, Nv+q)"""
+    n_visible: int
+
+    @property
+    def after(self) -> Array:
+        """s⁺, (B, Nv)"""
+        return self.known_after[:, : self.n_visible]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +43,7 @@ class Slices:
     """The slices of a recording, in the order of its segments."""
 
     spins: Spins
-    """(ΣT, Nv): all segments, one after the other"""
+    """(ΣT, Nv): all segments, one after the other; 0 where an entry is missing"""
     inputs: Array
     """(ΣT, p): known inputs"""
     centres: npt.NDArray[np.int64] | None
@@ -65,6 +72,21 @@ class Slices:
         """Number of known inputs."""
         return int(self.inputs.shape[1])
 
+    @cached_property
+    def largest_inputs(self) -> Array:
+        """max |u_k| over the recording, (p,)"""
+        largest: Array = np.max(np.abs(self.inputs), axis=0, initial=0.0)
+        return largest
+
+    @cached_property
+    def has_gaps(self) -> bool:
+        """Whether entries are missing: these are 0 in `spins`."""
+        return not self.spins.all()
+
+    def coupled_by(self, couplings: Couplings) -> bool:
+        """Whether slices depend on each other: through M, or through missing entries, of which two slices share one."""
+        return couplings.couples_slices or self.has_gaps
+
     @property
     def middle(self) -> npt.NDArray[np.int64]:
         """Where the middle of each slice lies in `spins`, (n,)"""
@@ -84,17 +106,18 @@ class Slices:
     def window(self, part: slice, *, bias: bool) -> Window:
         """The slices of a range."""
         if self.centres is None:
-            steps = self._known(slice(part.start, part.stop + 2), bias=bias)
-            only_spins = steps.shape[1] == self.n_visible
-            after = steps[2:] if only_spins else _floats(self.spins[part.start + 2 : part.stop + 2])
-            return Window(steps[:-2], steps[1:-1], after)
+            # Three views of one array: a copy of s⁺ alone would cost more than the fields do.
+            steps = self.known(slice(part.start, part.stop + 2), bias=bias)
+            return Window(steps[:-2], steps[1:-1], steps[2:], self.n_visible)
         t = self.centres[part]
-        return Window(self._known(t - 1, bias=bias), self._known(t, bias=bias), _floats(self.spins[t + 1]))
+        before, now, after = (self.known(t + k, bias=bias) for k in (-1, 0, 1))
+        return Window(before, now, after, self.n_visible)
 
-    def _known(self, steps: slice | npt.NDArray[np.int64], *, bias: bool) -> Array:
+    def known(self, steps: slice | npt.NDArray[np.int64], *, bias: bool) -> Array:
+        """(s, 1, u) at some time steps, (B, Nv+q)"""
         spins = self.spins[steps]
         if not bias and not self.n_inputs:
-            return _floats(spins)
+            return spins.astype(np.float64)
         # One array, written once: fields then cost a chunk's products a few more columns, and no pass of their own.
         n, nv = spins.shape
         known = np.empty((n, nv + bias + self.n_inputs))
@@ -104,17 +127,13 @@ class Slices:
         return known
 
 
-def _floats(spins: Spins) -> Array:
-    return spins.astype(np.float64)
-
-
 def as_slices(recording: Slices | Spins) -> Slices:
     """The slices of one array of spins; slices as they are."""
     return recording if isinstance(recording, Slices) else Slices.of([recording])
 
 
 def slices_of(
-    data: Any, couplings: Couplings, covariates: Any = None, *, missing: str = "drop"
+    data: Any, couplings: Couplings, covariates: Any = None, *, missing: str = "sample"
 ) -> tuple[Slices, Segments]:
     """The slices of a recording in any form, for a network with these couplings, and its segments."""
     nv, p = couplings.K.shape[0], couplings.F.shape[1]

@@ -36,7 +36,7 @@ def add_up(chunk: Chunk, estimate: Estimate) -> Totals:
     totals = Totals(
         np.empty((n, nv)), np.empty((n, nh)), np.empty(n), *(np.zeros(k) for k in (nv, nv, nh, nh, nh))
     )
-    _visible(chunk.after, chunk.theta, estimate.m, *totals[:1], *totals[2:5])
+    _visible(chunk.known_after, chunk.theta, estimate.m, *totals[:1], *totals[2:5])
     _hidden(chunk.b, estimate.mu, estimate.log_z, totals.hidden_surprise, totals.log_likelihood, *totals[5:])
     return totals
 
@@ -45,7 +45,9 @@ def add_up(chunk: Chunk, estimate: Estimate) -> Totals:
 def _visible(
     after: Array, theta: Array, m: Array, surprise: Array, energy: Array, abs_m: Array, square_m: Array
 ) -> None:
-    """The sums over slices, one visible spin beside the other; Σ_i s_i⁺ θ_i goes into `energy`."""
+    """The sums over slices, one visible spin beside the other; Σ_i s_i⁺ θ_i goes into `energy`. The first Nv columns
+    of `after` are s⁺.
+    """
     nv = m.shape[1]
     products = np.empty(nv)
     for t in range(m.shape[0]):

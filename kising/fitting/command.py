@@ -15,7 +15,6 @@ import numpy as np
 from kising.arguments import FIT
 from kising.atomic import atomic_write
 from kising.blocks import n_couplings
-from kising.cores import cores
 from kising.errors import InputError, RecordingError, RecordingWarning
 from kising.fitting.destination import (
     check_file,
@@ -26,20 +25,19 @@ from kising.fitting.destination import (
     make_folder,
     write_results,
 )
-from kising.fitting.folds import cut
-from kising.options import LARGEST_ERROR_MATRIX
+from kising.learning.folds import learnable, too_short
+from kising.options import INPUTS, LARGEST_ERROR_MATRIX
 from kising.recordings import Segments, fittable, read_recording
 from kising.sweep.drive.signals import StopRequest
 
 if TYPE_CHECKING:
-    from kising.fitting.choice import Choice
     from kising.fitting.progress import Display
     from kising.learning.fit import Fit
+    from kising.learning.selection import Choice
     from kising.learning.state import EMState
     from kising.options import Learner
 
 CHECKPOINT: Final = "checkpoint"
-SCORES: Final = "choice.json"
 CLOSING: Final = "fit.json"
 LARGEST_NETWORK: Final = 100_000_000
 """couplings; more would not fit into memory together with what learning needs of each"""
@@ -60,6 +58,11 @@ class Request:
     threads: int | None = None
     """None: all cores"""
     folds: int = 5
+    """parts of the recording that are held out in turn, to choose the number"""
+    address: str | None = None
+    """of a Ray cluster, for the choice; None: this machine's cores"""
+    in_process: bool = False
+    """make the choice in this process, without Ray"""
     reading: Mapping[str, Any] = field(default_factory=dict)
     """keyword arguments of `read_recording`"""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -108,20 +111,28 @@ def _check(request: Request, segments: Segments) -> None:
                 f"--hidden {hidden}: more hidden spins than the recording has slices ({segments.n_slices}); assume "
                 "fewer hidden spins"
             )
-        size = n_couplings(segments.n_visible, hidden, bias=True, inputs=segments.n_covariates)
+        size = n_couplings(
+            segments.n_visible, hidden, bias=True, inputs=segments.n_covariates, hidden_couplings=True
+        )
         if size > LARGEST_NETWORK:
             raise InputError(
                 f"--hidden {hidden}: the network would have {size} couplings; assume fewer hidden spins"
             )
         _learner(request, segments, hidden)
     if len(request.hidden) > 1:
-        cut(segments, request.folds)
+        if too_short(segments, request.folds):
+            raise InputError(
+                f"the recording is too short to hold out {request.folds} parts of it; give one number of hidden spins, "
+                "or fewer --folds"
+            )
+        learnable(segments, request.folds)
 
 
 def _learner(request: Request, segments: Segments, hidden: int) -> Learner:
     sizes = {
         "model.visible": segments.n_visible,
         "model.hidden": hidden,
+        INPUTS: segments.n_covariates,
         "score.errors": request.errors is True,
     }
     return FIT.learner(request.options, sizes, function="fit")
@@ -131,7 +142,13 @@ def wants_errors(request: Request, segments: Segments, learner: Learner, hidden:
     """Whether standard errors are computed."""
     if request.errors is not None:
         return request.errors
-    size = n_couplings(segments.n_visible, hidden, bias=learner.bias, inputs=segments.n_covariates)
+    size = n_couplings(
+        segments.n_visible,
+        hidden,
+        bias=learner.bias,
+        inputs=segments.n_covariates,
+        hidden_couplings=learner.hidden_couplings,
+    )
     return size <= LARGEST_ERROR_MATRIX and learner.l1 == 0 and learner.decimate == "none"
 
 
@@ -166,7 +183,7 @@ class _Work:
     def to_file(self, target: Path) -> bool:
         """Fit, and write one file."""
         with self._displayed() as display:
-            found = self._fit(display, self.segments, self.request.hidden[0], "fit", errors=True)
+            found = self._fit(display, self.request.hidden[0], "fit")
         atomic_write(target, archive(found))
         self._conclude(found, f"couplings and the trace: {self.request.out}")
         return found.outcome == "converged"
@@ -174,14 +191,10 @@ class _Work:
     def to_folder(self, shown: Path) -> bool:
         """Choose, fit, and write a folder."""
         assert self.folder is not None
-        with self._displayed() as display:
-            choice = self._choice(display) if len(self.request.hidden) > 1 else None
-        if choice is not None:
-            for line in choice.lines():
-                self.say(line)
+        choice = self._choice() if len(self.request.hidden) > 1 else None
         hidden = self.request.hidden[0] if choice is None else choice.hidden
         with self._displayed() as display:
-            found = self._fit(display, self.segments, hidden, "fit", errors=True)
+            found = self._fit(display, hidden, "fit")
             display.show("drawing the page", "", None)
             files = self._files(found, choice)
         write_results(self.folder, files, CLOSING)
@@ -211,41 +224,33 @@ class _Work:
         with open_display(self.stream, warning) as display:
             yield display
 
-    def _choice(self, display: Display) -> Choice:
-        from kising.fitting.choice import Scores, choose_hidden
-        from kising.fitting.folds import without_silent
-        from kising.fitting.saved_state import data_hash, identity
+    def _choice(self) -> Choice:
+        from kising.fitting.choice import choose
+        from kising.report.choice import choice_lines
 
         assert self.folder is not None
-        request = self.request
-        with _one_line(request.file):
-            folds, left_out = without_silent(self.segments, lambda x: cut(x, request.folds))
-        known = identity(
-            data_hash(self.segments), -1, request.seed, {**request.options, "folds": request.folds}
-        )
-        checkpoint = self.folder / CHECKPOINT
+        with _one_line(self.request.file):
+            found = choose(
+                self.request,
+                self.segments,
+                self.folder,
+                report=self.report,
+                stream=self.stream,
+                stop=self.stop,
+            )
+        if found is None:
+            raise StoppedError(self._farewell(None))
+        for line in choice_lines(found):
+            self.say(line)
+        return found
 
-        def learn(segments: Segments, hidden: int, title: str) -> Fit:
-            found = self._fit(display, segments, hidden, title, errors=False)
-            checkpoint.unlink(missing_ok=True)
-            return found
-
-        return choose_hidden(
-            request.hidden,
-            folds,
-            learn,
-            Scores(self.folder / SCORES, known, self.report),
-            threads=request.threads or cores(),
-            left_out=left_out,
-        )
-
-    def _fit(self, display: Display, segments: Segments, hidden: int, title: str, *, errors: bool) -> Fit:
+    def _fit(self, display: Display, hidden: int, title: str) -> Fit:
         """Fit one model, from its checkpoint if there is one."""
         from kising.fitting.progress import Pace, describe, standing
         from kising.fitting.saved_state import SavedState, data_hash, identity
         from kising.learning.fit import fit
 
-        request = self.request
+        request, segments = self.request, self.segments
         learner = _learner(request, segments, hidden)
         saved, state = None, None
         if self.folder is not None:
@@ -257,15 +262,17 @@ class _Work:
         pace = Pace()
 
         def observe(state: EMState) -> None:
+            first = len(state.trace) == 1
             now = standing(state, learner)
             seconds = pace.tick()
             left = None if seconds is None else seconds * now.iterations_left
             display.show(title, describe(now, left), now.share)
-            if state.outcome != "running" and errors:
+            if state.outcome != "running":
                 display.show("standard errors and scores", "", None)
             if saved is not None:
                 saved.observe(state)
-                if self.stop.level:
+                # The first state is that after the pilots, which are not made twice.
+                if self.stop.level or (first and learner.starts > 1):
                     saved.save(state)
             if self.stop.level:
                 raise StoppedError(self._farewell(state.iteration))
@@ -278,7 +285,7 @@ class _Work:
                     segments,
                     hidden,
                     seed=request.seed,
-                    errors=errors and wants_errors(request, segments, learner, hidden),
+                    errors=wants_errors(request, segments, learner, hidden),
                     threads=request.threads,
                     state=state,
                     observe=observe,
@@ -297,7 +304,9 @@ class _Work:
         return f"stopped by {reason}{where}; to go on: {self.request.command}"
 
     def _conclude(self, found: Fit, last: str) -> None:
-        for line in found.summary().splitlines():
+        from kising.learning.fitted.summary import FLAGS, summary
+
+        for line in summary(found, FLAGS).splitlines():
             self.say(line)
         self.say(last)
 

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from kising.fitting.choice import mean_and_error
 from kising.fitting.figures.activity import activity_figure
 from kising.fitting.figures.intervals import interval_figures, label, strongest
 from kising.fitting.figures.learning import learning_figures, score_figures
 from kising.fitting.figures.matrices import coupling_figures
 from kising.fitting.figures.network import SIGNIFICANT, network_figure
+from kising.learning.selection import MEMORYLESS, OWN, VISIBLE_ONLY, Folds
+from kising.options import iteration_limit
+from kising.report.choice import plus_minus
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kising.fitting.choice import Choice
     from kising.fitting.record import Record
     from kising.learning.fit import Fit
+    from kising.learning.selection import Choice
     from kising.recordings import Segments
 
 _STYLE: Final = """
@@ -94,9 +94,8 @@ def verdict(found: Fit) -> tuple[str, bool]:
             f"Learning diverged {after}: these couplings mean nothing. Try --prior 3, or fewer hidden spins.",
             False,
         )
-    open_blocks = ", ".join(name for name, ok in found.converged.items() if not ok)
-    cure = f"--max-iterations {2 * found.learner.max_iterations}"
-    return f"Learning did not converge {after} ({open_blocks} still moved). Try {cure}.", False
+    cure = f"--max-iterations {2 * iteration_limit(found.learner, found.hidden)}"
+    return f"Learning did not converge {after} ({found.missing}). Try {cure}.", False
 
 
 def _header(found: Fit, segments: Segments, choice: Choice | None, edges: pd.DataFrame) -> Iterator[str]:
@@ -117,7 +116,7 @@ def _header(found: Fit, segments: Segments, choice: Choice | None, edges: pd.Dat
             f"about {SIGNIFICANT:.0%} of these are expected to be false).</p>"
         )
     if choice is not None:
-        yield f"<p>{escape(choice.why)}.</p>"
+        yield f"<p>{escape(choice.reason)}</p>"
     yield from (f"<p>Note: {escape(note)}</p>" for note in segments.notes)
 
 
@@ -126,28 +125,28 @@ def _scores(choice: Choice | None) -> Iterator[str]:
         return
     yield "<h2>Held-out scores</h2>"
     yield (
-        f"<p>Nats per slice of data that were not learned from, mean and standard error of {len(choice.independent)} "
-        "folds. The joint score also rewards correlations between spins at the same time; the forecast score does not."
-        "</p>"
+        f"<p>Nats per slice of data that were not learned from, mean and standard error of {choice.folds} folds. The "
+        "joint score also rewards correlations between spins at the same time; the forecast score does not. Two "
+        "baselines: a network without hidden spins, and as many hidden spins without memory (no couplings from visible "
+        "spins).</p>"
     )
     yield from _panels(score_figures(choice), "two")
     yield '<div class="wide"><table><thead><tr><th>hidden spins</th><th>joint</th><th>forecast</th>'
-    yield "<th>folds converged</th></tr></thead><tbody>"
+    yield "<th>joint, memoryless</th><th>forecast, memoryless</th><th>folds converged</th></tr></thead><tbody>"
+    if all(one.hidden for one in choice.candidates):
+        cells = _score_cells(choice.baseline, VISIBLE_ONLY)
+        yield f"<tr><td>none (baseline)</td>{cells}<td>-</td><td>-</td><td>-</td></tr>"
     for one in choice.candidates:
-        chosen = ' class="chosen"' if one.hidden == choice.hidden else ""
-        done = f"{sum(score.converged for score in one.scores)}/{len(one.scores)}"
-        title = f"{one.hidden}{' (chosen)' if chosen else ''}"
-        yield (
-            f"<tr{chosen}><td>{title}</td><td>{_pm(one.joint)}</td><td>{_pm(one.forecast)}</td><td>{done}</td></tr>"
-        )
-    alone = _pm(np.array(choice.independent))
-    yield f"<tr><td>independent spins</td><td>{alone}</td><td>{alone}</td><td>-</td></tr>"
+        chosen = one.hidden == choice.hidden
+        title = f"{one.hidden}{' (chosen)' * chosen}{' (baseline)' * (one.hidden == 0)}"
+        cells = _score_cells(one.scores, (*OWN, *MEMORYLESS))
+        mark = ' class="chosen"' * chosen
+        yield f"<tr{mark}><td>{title}</td>{cells}<td>{one.converged}/{choice.folds}</td></tr>"
     yield "</tbody></table></div>"
 
 
-def _pm(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:
-    mean, error = mean_and_error(values)
-    return f"{mean:.5f} ± {error:.5f}" if np.isfinite(mean) else "diverged"
+def _score_cells(scores: Mapping[str, Folds], columns: Sequence[str]) -> str:
+    return "".join(f"<td>{plus_minus(scores[column])}</td>" for column in columns)
 
 
 def _couplings(found: Fit) -> Iterator[str]:

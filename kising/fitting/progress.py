@@ -19,7 +19,7 @@ import numpy as np
 from kising.blocks import BLOCKS
 from kising.learning.state import EMState
 from kising.learning.trace_columns import TRACE_COLUMNS
-from kising.options import Learner
+from kising.options import Learner, iteration_limit
 from kising.sweep.drive.progress import duration
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def standing(state: EMState, learner: Learner) -> Standing:
     noises = trace[:, _NOISES]
     sampled = state.sampler is not None
     averaged = ~np.isnan(noises).all(axis=1)
-    done, allowed = len(trace), max(learner.max_iterations - len(trace), 0)
+    done, allowed = len(trace), max(iteration_limit(learner, state.couplings.K.shape[1]) - len(trace), 0)
     left: float | None = None
     if sampled and averaged.any():
         ratios = np.nanmax(noises[averaged], axis=1) / learner.noise

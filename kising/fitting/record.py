@@ -17,8 +17,8 @@ from kising.recordings import Segments
 from kising.version import NUMERICS, __version__
 
 if TYPE_CHECKING:
-    from kising.fitting.choice import Choice
     from kising.learning.fit import Fit
+    from kising.learning.selection import Choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,7 @@ class Record:
     estimator: str
     """the one that ran, where `auto` was asked for"""
     outcome: str
+    missing: str | None
     iterations: int
     converged: dict[str, bool]
     """by block"""
@@ -90,10 +91,33 @@ def record(found: Fit, segments: Segments, choice: Choice | None, file: Path, co
         options=found.options,
         estimator=found.estimator,
         outcome=found.outcome,
+        missing=found.missing,
         iterations=found.iterations,
         converged=found.converged,
         errors=found.standard_error is not None,
         log_likelihood=score if np.isfinite(score) else None,
-        likelihood=likelihood_kind(found.estimator, found.hidden),
-        choice=None if choice is None else choice.as_json(),
+        likelihood=likelihood_kind(found.estimator, found.hidden, coupled=bool(found.couplings.M.any())),
+        choice=None if choice is None else _scores(choice),
     )
+
+
+def _scores(choice: Choice) -> dict[str, Any]:
+    return {
+        "hidden": choice.hidden,
+        "why": choice.reason,
+        "folds": choice.folds,
+        "candidates": [
+            {
+                "hidden": one.hidden,
+                "behind": one.behind,
+                "error": one.error,
+                "converged": one.converged,
+                **{
+                    column: [x if np.isfinite(x) else None for x in each]
+                    for column, each in one.scores.items()
+                },
+            }
+            for one in choice.candidates
+        ],
+        "left_out": list(choice.left_out),
+    }

@@ -9,15 +9,14 @@ from kising.kernels.numba_internals import CACHE_INDEXES
 _IMPORT = re.compile(r"^(?:from ([\w.]+) import (\([^)]*\)|.*)|import ([\w.]+))", re.MULTILINE)
 
 
-def remove_stale_kernels(package: Path) -> None:
+def remove_stale_kernels(package: Path, cache: Path) -> None:
     """Remove the indexes of compiled kernels that are older than a source file they may depend on.
 
     Numba recompiles a kernel when its own file has changed, but not when that of a function it calls has: in a
-    checkout under development it would go on using the old function. With NUMBA_CACHE_DIR set, the cache is the
-    user's to clear.
+    checkout under development it would go on using the old function.
     """
     with suppress(OSError):
-        indexes = {path: path.stat().st_mtime for path in package.rglob(CACHE_INDEXES)}
+        indexes = {path: path.stat().st_mtime for path in cache.rglob(CACHE_INDEXES)}
         if not indexes:
             return
         oldest = min(indexes.values())

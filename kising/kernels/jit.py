@@ -10,22 +10,31 @@ differ between threads, processes and restarts. With strict IEEE arithmetic both
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numba
 
 from kising.kernels.cache import remove_stale_kernels
+from kising.kernels.numba_internals import cache_in
+from kising.kernels.private_cache import private_cache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-remove_stale_kernels(Path(__file__).parents[1])
+_PACKAGE: Final = Path(__file__).parents[1]
+_CACHE: Final = private_cache(_PACKAGE)
+_KEPT: Final = _CACHE is not None
+
+if _CACHE is not None:
+    remove_stale_kernels(_PACKAGE, _CACHE)
 
 
 def kernel(function: F) -> F:
     """Compile a function to machine code on its first call, and keep that code on disk."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    with cache_in(_CACHE):
+        return cast(F, numba.njit(cache=_KEPT, nogil=True, error_model="numpy")(function))
 
 
 def inlined(function: F) -> F:
     """Compile a small function into every kernel that calls it."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True)(function))
+    with cache_in(_CACHE):
+        return cast(F, numba.njit(cache=_KEPT, nogil=True, error_model="numpy", forceinline=True)(function))

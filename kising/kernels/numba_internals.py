@@ -4,16 +4,20 @@ A new numba may change any of this without notice, so pyproject.toml bounds its 
 tests/kernels/test_numba_internals.py tests each name. Raise the bound when those tests pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, cast
 
 from llvmlite import ir
+from numba.core import config
 from numba.core.cgutils import get_or_insert_function
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
 __all__ = [
     "AbstractTemplate",
+    "cache_in",
     "get_or_insert_function",
     "infer_global",
     "intrinsic",
@@ -25,10 +29,22 @@ __all__ = [
     "signature",
 ]
 
-CACHE_INDEXES: Final = "__pycache__/*.nbi"
-"""Where numba keeps the index of a kernel's compiled versions, below the directory of the kernel's source."""
+CACHE_INDEXES: Final = "*.nbi"
+"""The index of a kernel's compiled versions, in numba's cache."""
 
 P = ParamSpec("P")
+
+
+@contextmanager
+def cache_in(directory: Path | None) -> Iterator[None]:
+    """What is decorated inside keeps its compiled versions in this directory; the user's own functions do not."""
+    settings: Any = config
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = str(directory or "")
+    try:
+        yield
+    finally:
+        settings.CACHE_DIR = before
 
 
 def primitive(function: Callable[Concatenate[Any, P], Any]) -> Callable[P, Any]:

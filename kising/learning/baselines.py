@@ -2,9 +2,9 @@
 
 `visible only`   J, h and F, no hidden spins: one logistic regression per spin. What a network has beyond it is due to
                  its hidden spins.
-`memoryless`     K, h, b, F and G, with J = L = 0: hidden spins as classes of time steps, drawn afresh at every step. It
-                 knows which spins are active together, and nothing of what came before. A network that is no better
-                 on held-out data has found same-time correlations, not dynamics.
+`memoryless`     K, h, b, F and G, with J = L = M = 0: hidden spins as classes of time steps, drawn afresh at every
+                 step. It knows which spins are active together, and nothing of what came before. A network that is no
+                 better on held-out data has found same-time correlations, not dynamics.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ def baseline_learner(learner: Learner, hidden: int) -> Learner:
     """How a baseline is learned: with biases, and without forced zeros; otherwise as the network is."""
     # Without hidden spins the likelihood has one maximum, whatever the start.
     starts = learner.starts if hidden else 1
-    return learner.model_copy(update={"bias": True, "l1": 0.0, "decimate": "none", "starts": starts})
+    changes = {"bias": True, "hidden_couplings": False, "l1": 0.0, "decimate": "none", "starts": starts}
+    return learner.model_copy(update=changes)
 
 
 def memoryless(slices: Slices) -> Slices:

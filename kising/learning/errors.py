@@ -24,16 +24,16 @@ and likewise for the others, the cost of the large products does not grow with t
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh
-from scipy.linalg.lapack import dpotrf, dpotri
 
 from kising.estimators.chunks import Chunk, empty_estimate, fields
 from kising.estimators.gibbs.chains import first_chains, sweep
 from kising.estimators.parallel import one_blas_thread
 from kising.estimators.slices import Slices, as_slices
 from kising.kernels.counter import key_of
+from kising.learning.information import inverse_diagonal, moved_biases
 from kising.learning.layout import Rows, from_rows
-from kising.learning.steps.scaled import RIDGE
+from kising.learning.path_errors import exact_errors, path_standard_errors
+from kising.learning.sampled_errors import sampled_standard_errors
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
 
@@ -45,10 +45,6 @@ SPACING = 2
 # The arrays of a chunk hold this many numbers, or half as many as the matrix where that is more, because every chunk
 # passes over the whole matrix. It decides how many slices a chunk has.
 LEAST_CHUNK_NUMBERS = 4_000_000
-# A direction in which less than this share of the complete-data information is left is not determined by the
-# recording. Neither is a coupling with more than a tenth of itself in such directions.
-LEAST_SHARE = 1e-3
-MOST_UNDETERMINED = 0.1
 
 
 class _Samples(NamedTuple):
@@ -61,20 +57,35 @@ class _Samples(NamedTuple):
 
 
 def standard_errors(
-    couplings: Couplings, recording: Slices | Spins, *, seed: Seed, samples: int = SAMPLES
+    couplings: Couplings,
+    recording: Slices | Spins,
+    *,
+    seed: Seed,
+    samples: int = SAMPLES,
+    shift: Array | None = None,
 ) -> Couplings:
     """The standard error of every coupling, in its own unit, as if the couplings given were the most likely ones;
     infinite where the recording does not determine it.
+
+    With `shift`, (p,), errors of biases are those of h - F shift and b - G shift: the biases of inputs that were
+    centred by subtracting it.
     """
     slices = as_slices(recording)
+    if slices.has_gaps or (couplings.couples_slices and not exact_errors(couplings)):
+        return sampled_standard_errors(couplings, slices, seed=seed, shift=shift)
+    if couplings.couples_slices:
+        return path_standard_errors(couplings, slices, seed=seed, shift=shift)
     complete, missing = information(couplings, slices, seed=seed, samples=samples)
     sizes = _sizes(couplings)
     with one_blas_thread():
-        errors = np.sqrt(_inverse_diagonal(complete, missing, sizes) / len(slices))
+        J, K, L = _places(sizes)
+        rows = [*(np.r_[j, k] for j, k in zip(J, K, strict=True)), *(np.r_[row] for row in L)]
+        change = moved_biases(couplings, [row.start for row in (*J, *L)], shift)
+        errors = np.sqrt(inverse_diagonal(complete, missing, rows, change) / len(slices))
     nv, known, nh = sizes
-    J, K, L = np.split(errors, [nv * known, nv * (known + nh)])
-    rows = Rows(np.hstack([J.reshape(nv, known), K.reshape(nv, nh)]), L.reshape(nh, known))
-    return from_rows(rows, couplings)
+    on_J, on_K, on_L = np.split(errors, [nv * known, nv * (known + nh)])
+    joined = Rows(np.hstack([on_J.reshape(nv, known), on_K.reshape(nv, nh)]), on_L.reshape(nh, known))
+    return from_rows(joined, couplings)
 
 
 class _Sizes(NamedTuple):
@@ -213,39 +224,3 @@ def _add_both(total: Array, rows: slice, columns: slice, part: Array) -> None:
     total[rows, columns] += part
     begin = rows.stop if columns.start == rows.start else columns.start
     total[begin : columns.stop, rows] += part[:, begin - columns.start :].T
-
-
-def _inverse_diagonal(complete: Array, missing: Array, sizes: _Sizes) -> Array:
-    """The diagonal of (complete - missing)⁻¹; infinite for couplings that are not determined."""
-    complete[np.diag_indices_from(complete)] += RIDGE
-    whole = _diagonal_by_rows(complete, sizes)
-    observed = _diagonal_by_factor(complete - missing)
-    if observed is not None and np.all(LEAST_SHARE * observed < whole):
-        return observed
-    # Something is not determined. Sampling noise mixes a little of its directions into all other couplings, which are
-    # therefore judged without them.
-    share, directions = eigh(complete - missing, complete)
-    squares = directions**2
-    determined = share > LEAST_SHARE
-    found: Array = np.sum(squares[:, determined] / share[determined], axis=1)
-    found[np.sum(squares[:, ~determined], axis=1) > MOST_UNDETERMINED * whole] = np.inf
-    return found
-
-
-def _diagonal_by_rows(complete: Array, sizes: _Sizes) -> Array:
-    """The diagonal of the inverse of a matrix that couples no two rows of (J, K) or of L."""
-    J, K, L = _places(sizes)
-    diagonal = np.empty(len(complete))
-    for rows in [*(np.r_[j, k] for j, k in zip(J, K, strict=True)), *(np.r_[row] for row in L)]:
-        diagonal[rows] = np.diag(np.linalg.inv(complete[np.ix_(rows, rows)]))
-    return diagonal
-
-
-def _diagonal_by_factor(matrix: Array) -> Array | None:
-    """The diagonal of the inverse; None for a matrix that is not positive definite."""
-    factor, failed = dpotrf(matrix, lower=1)
-    if failed:
-        return None
-    inverse, _ = dpotri(factor, lower=1, overwrite_c=1)
-    diagonal: Array = np.diag(inverse).copy()
-    return diagonal

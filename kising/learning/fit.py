@@ -1,12 +1,12 @@
 """`fit`: couplings from a recording of the visible spins, in one call."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import index
 from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,25 +18,22 @@ from kising.estimators.slices import Slices, slices_of
 from kising.learning.errors import standard_errors
 from kising.learning.fitted.edges import edge_table
 from kising.learning.fitted.forecasts import Forecasts, forecast_log_likelihood, forecasts
-from kising.learning.fitted.heldout import hidden_states, log_likelihood
+from kising.learning.fitted.heldout import hidden_states, log_likelihood, visible_states
 from kising.learning.fitted.saving import save
 from kising.learning.fitted.summary import summary
+from kising.learning.inputs import InputUnits
 from kising.learning.scores import nominal_scales, scales_of
 from kising.learning.session import Learned, Session
 from kising.learning.starts import chain_seed, error_seed
 from kising.learning.state import EMState
 from kising.learning.trace import trace_table
 from kising.model import Array, BondScales, Couplings, Recording, as_couplings, simulate
-from kising.options import Learner
+from kising.options import INPUTS, Learner, iteration_limit
 from kising.recordings import Segments, as_segments, fittable
 from kising.seeds import Seed, as_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-# Standard deviations between the mean of an input and zero, beyond which a user is warned.
-LARGEST_OFFSET = 2.0
 
 
 @holds_arrays
@@ -45,8 +42,10 @@ class Fit(Learned):
     """Learned couplings, how they came about, and what can be done with them. Recordings are (T, Nv) arrays as `fit`
     takes them.
 
-    Averages over hidden spins are exact up to 12 of them. Beyond, they are those of the estimator that learned, with
-    random numbers that follow from the seed of the fit.
+    Averages over hidden spins are exact up to 12 of them, and up to 8 where these are coupled (M). Beyond, they are
+    those of the estimator that learned, with random numbers that follow from the seed of the fit. With M, "given s(t)
+    and s(t-1)" below reads "given all time steps of the segment up to t". Recordings may have missing entries: averages
+    over these are exact where few spins are unknown at a time, and sampled elsewhere.
     """
 
     learner: Learner
@@ -59,6 +58,8 @@ class Fit(Learned):
     """nats per slice of the training data"""
     names: tuple[str, ...] | None = None
     """of the visible spins; None: they have numbers, from 0"""
+    input_names: tuple[str, ...] | None = None
+    """of the known inputs; None: they are u0, u1, ..."""
 
     @property
     def hidden(self) -> int:
@@ -81,7 +82,8 @@ class Fit(Learned):
 
     def log_likelihood(self, visible: Any = None, covariates: Any = None, *, threads: int = 1) -> float:
         """Mean of log P(s(t+1) | s(t), s(t-1)), of all visible spins jointly, in nats per slice of a recording; of
-        the training data without one.
+        the training data without one. With couplings among hidden spins or missing entries, log P of what is known at
+        t+1 given all that is known before.
 
         Exact up to 12 hidden spins. Beyond, importance sampling for estimator `gibbs`, the Bethe approximation for
         `bp`, and the free energy of the expansion for `tap` and `mean-field`.
@@ -110,13 +112,23 @@ class Fit(Learned):
         return float(np.mean(forecast_log_likelihood(self._forecasts(slices, threads), slices)))
 
     def hidden_states(self, visible: Any, covariates: Any = None) -> Array | list[Array]:
-        """⟨σ_a(t)⟩ given the visible spins at t-1, t and t+1, between -1 and +1, (T-2, Nh); row k is about time step
-        k+1. Of a recording with several segments, one such array per segment. By the same estimator as
-        `log_likelihood`.
+        """⟨σ_a(t)⟩ given the visible spins at t-1, t and t+1, with M given those of the whole segment; between -1 and
+        +1, (T-2, Nh); row k is about time step k+1. Of a recording with several segments, one such array per segment.
+        By the same estimator as `log_likelihood`.
         """
         slices, segments = self._slices(visible, covariates)
         found = hidden_states(self.couplings, slices, self.learner, self.estimator, seed=self.seed)
         return _by_segment(found, segments)
+
+    def visible_states(
+        self, visible: Any, covariates: Any = None, *, threads: int = 1
+    ) -> Array | list[Array]:
+        """⟨s_i(t)⟩ given all that is known, (T, Nv): ±1 where an entry is known, and between -1 and +1 where it is
+        missing. Of a recording with several segments, one such array per segment.
+        """
+        slices, segments = self._slices(visible, covariates)
+        rows = visible_states(self.couplings, slices, seed=self.seed, threads=threads)
+        return rows if len(segments.spins) == 1 else np.split(rows, np.cumsum(segments.lengths)[:-1])
 
     def simulate(self, length: int, covariates: Any = None, *, seed: Seed) -> Recording:
         """A recording of the network that was learned, from a random state."""
@@ -128,7 +140,7 @@ class Fit(Learned):
         the couplings of its block. Without standard errors error, z, p and q are NaN: fit with errors=True, or see
         `with_errors`. A coupling that the recording does not determine has an infinite error and p = 1.
         """
-        return edge_table(self.couplings, self.standard_error, self.names)
+        return edge_table(self.couplings, self.standard_error, self.names, self.input_names)
 
     def with_errors(self, visible: Any, covariates: Any = None) -> "Fit":
         """The same fit with standard errors, as errors=True would have given; `visible` are the training data."""
@@ -137,17 +149,22 @@ class Fit(Learned):
             raise InputError(f"visible has {segments.n_steps} steps, the training data had {self.steps}")
         if self.outcome == "diverged":
             raise InputError("couplings that diverged have no standard errors")
-        sizes = {"model.visible": slices.n_visible, "model.hidden": self.hidden, "score.errors": True}
+        sizes = {
+            "model.visible": slices.n_visible,
+            "model.hidden": self.hidden,
+            INPUTS: slices.n_inputs,
+            "score.errors": True,
+        }
         FIT.learner(self.options, sizes, function="with_errors")
         # Of a network without hidden spins, `converged` has h but not b.
-        pairs = (("h", "b"), ("F", "G"))
+        pairs = (("h", "b"), ("F", "G"), ("M",))
         learned = self.couplings.only([name for pair in pairs if pair[0] in self.converged for name in pair])
         # In the units in which learning goes, as the ridge of the information is the same for all inputs.
-        units = _units(segments)
+        units = InputUnits.of(segments, bias=bool(learned.h.size))
         found = standard_errors(
-            _in_units(learned, units), _unit_slices(segments, units), seed=error_seed(self.seed)
+            units.inside(learned), units.slices(segments), seed=error_seed(self.seed), shift=units.shift
         )
-        errors, noise = _in_units(found.filled, 1.0 / units), self.monte_carlo_error
+        errors, noise = units.outside_errors(found.filled), self.monte_carlo_error
         return replace(
             self, standard_error=errors if noise is None else Couplings(*map(np.hypot, errors, noise))
         )
@@ -179,6 +196,7 @@ def fit(
     *,
     seed: Seed,
     covariates: Any = None,
+    missing: str = "sample",
     truth: Couplings | None = None,
     scales: BondScales | None = None,
     errors: bool = False,
@@ -190,8 +208,10 @@ def fit(
     """Learn the couplings of a network with `hidden` unseen spins from a recording of the others.
 
     `visible` is a (T, Nv) array of ±1, 0/1 or booleans, a list of trials, a (trials, T, Nv) array, a DataFrame or a
-    pynapple TsdFrame; `covariates` are known inputs with as many rows. What looks wrong in them is reported as a
-    RecordingWarning, and spins that never change are left out (`Fit.names` lists those that were fitted).
+    pynapple TsdFrame; `covariates` are known inputs with as many rows. Entries that are NaN or masked are missing, and
+    averaged over like hidden spins; with `missing='drop'`, steps with gaps are left out instead. What looks wrong in
+    them is reported as a RecordingWarning, and spins that never change are left out (`Fit.names` lists those that were
+    fitted).
 
     `start` may also be couplings to start from; start 'signs' and decimate 'known' need `truth`. `scales` are the bond
     scales that steps, RMSE and `prior` are measured in: by default those of the truth's non-zero bonds, or, without a
@@ -206,14 +226,16 @@ def fit(
     check_values("model", hidden=hidden)
     given, options = _start_apart(options)
     FIT.learner(options, {"model.hidden": hidden, "score.errors": errors}, function="fit")
-    recording = fittable(as_segments(visible, covariates))
+    recording = fittable(as_segments(visible, covariates, missing=missing))
     for note in recording.notes:
         warnings.warn(note, RecordingWarning, stacklevel=2)
     shape = (recording.n_visible, hidden)
-    units = _units(recording)
-    for note in _offset_notes(recording, units):
-        warnings.warn(note, RecordingWarning, stacklevel=2)
-    sizes = {"model.visible": shape[0], "model.hidden": hidden, "score.errors": errors}
+    sizes = {
+        "model.visible": shape[0],
+        "model.hidden": hidden,
+        INPUTS: recording.n_covariates,
+        "score.errors": errors,
+    }
     learner = FIT.learner(options, sizes, function="fit")
     if given is not None and learner.starts > 1:
         raise InputError(f"starts={learner.starts}: must be 1 where start= gives couplings")
@@ -228,23 +250,27 @@ def fit(
     if scales is None:
         scales = nominal_scales(*shape) if truth is None else scales_of(truth)._replace(F=1.0, G=1.0)
     numbers = as_numbers(seed)
+    units = InputUnits.of(recording, bias=learner.bias)
     session = Session.of(
-        _unit_slices(recording, units),
+        units.slices(recording),
         hidden,
         learner,
         seed=numbers,
         scales=scales,
-        truth=_in_units(truth, units),
-        start=_in_units(given, units),
+        truth=units.inside(truth),
+        start=units.inside(given),
+        input_shift=units.shift,
         threads=threads,
     )
     if state is not None:
         _check_state(state, session)
     learned = session.result(session.run(state, observe), errors=errors)
-    blocks = ("couplings", "monte_carlo_error", "standard_error")
-    natural = {name: _in_units(getattr(learned, name), 1.0 / units) for name in blocks}
-    couplings = natural["couplings"]
-    assert couplings is not None
+    couplings = units.outside(learned.couplings)
+    natural = {
+        "couplings": couplings,
+        "monte_carlo_error": units.outside_noise(learned.monte_carlo_error),
+        "standard_error": units.outside_errors(learned.standard_error),
+    }
     slices = Slices.of(recording.spins, recording.covariates)
     return Fit(
         **{**vars(learned), **natural},
@@ -255,49 +281,8 @@ def fit(
             couplings, slices, learner, learned.estimator, seed=numbers, threads=threads
         ),
         names=recording.names,
+        input_names=recording.covariate_names or None,
     )
-
-
-def _units(recording: Segments) -> Array:
-    """The standard deviation of every input: learning goes by inputs of one size."""
-    if recording.covariates is None:
-        return np.ones(0)
-    spread: Array = np.std(np.concatenate(recording.covariates), axis=0)
-    return np.where(spread > 0, spread, 1.0)
-
-
-def _offset_notes(recording: Segments, units: Array) -> Iterator[str]:
-    """Inputs whose mean is far from zero: they act like a second bias, and learning goes astray between the two."""
-    if recording.covariates is None:
-        return
-    means = np.mean(np.concatenate(recording.covariates), axis=0)
-    for name, mean, unit in zip(recording.covariate_names, means, units, strict=True):
-        if abs(mean) > LARGEST_OFFSET * unit:
-            yield (
-                f"input {name} has mean {mean:.3g} and standard deviation {unit:.3g}: subtract the mean, or learning "
-                "may not converge"
-            )
-
-
-def _unit_slices(recording: Segments, units: Array) -> Slices:
-    """The slices, with inputs divided by their units."""
-    inputs = None if recording.covariates is None else [u / units for u in recording.covariates]
-    return Slices.of(recording.spins, inputs)
-
-
-@overload
-def _in_units(couplings: Couplings, units: Array) -> Couplings: ...
-
-
-@overload
-def _in_units(couplings: None, units: Array) -> None: ...
-
-
-def _in_units(couplings: Couplings | None, units: Array) -> Couplings | None:
-    """The couplings, with the weights of inputs that are divided by their units."""
-    if couplings is None or not units.size:
-        return couplings
-    return couplings._replace(F=couplings.F * units, G=couplings.G * units)
 
 
 def _start_apart(options: Mapping[str, Any]) -> tuple[Couplings | None, dict[str, Any]]:
@@ -313,7 +298,8 @@ def _start_apart(options: Mapping[str, Any]) -> tuple[Couplings | None, dict[str
 def _check_state(state: EMState, session: Session) -> None:
     if not session.fits(state):
         raise InputError(f"state: it is that of a network of (Nv, Nh) = {state.couplings.K.shape}")
-    if state.outcome == "stalled" and state.iteration < session.learner.max_iterations:
+    limit = iteration_limit(session.learner, session.problem.hidden, gaps=session.problem.slices.has_gaps)
+    if state.outcome == "stalled" and state.iteration < limit:
         raise InputError(
             "state: it ended at its iteration limit, without a step to go on from; give an earlier one"
         )

@@ -14,7 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kising.errors import InputError
+from kising.recordings.columns import constant_after_start
 from kising.recordings.segments import SHORTEST, Segments
+from kising.recordings.wording import spins_listed
 
 
 class Stretch(NamedTuple):
@@ -44,21 +47,35 @@ def too_short(recording: Segments, folds: int) -> bool:
     return any(not (_slices(gone) and _slices(_rest(recording, gone))) for gone in stretches)
 
 
+def learnable(recording: Segments, folds: int) -> Segments:
+    """Leave out, with a note, the spins that never change in the training data of some fold: they cannot be fitted
+    there. Folds that are too short are not looked at.
+    """
+    if too_short(recording, folds):
+        return recording
+    parts = (hold_out(recording, fold, folds).training.spins for fold in range(folds))
+    silent = np.any([constant_after_start(spins) for spins in parts], axis=0)
+    if not silent.any():
+        return recording
+    if silent.all():
+        raise InputError(
+            "every spin is constant in the training data of some fold; hold out more, smaller folds"
+        )
+    positions = np.flatnonzero(silent).tolist()
+    names = spins_listed([recording.names[i] for i in positions])
+    left = recording.without(positions)
+    note = f"no part in the scores: {names} never changed in the training data of some fold"
+    return replace(left, notes=(*left.notes, note))
+
+
 def held_out_stretches(recording: Segments, folds: int) -> list[list[Stretch]]:
     """For every fold, what it holds out, in the order of the recording."""
-    trials = _trials(recording)
+    trials = recording.trials
     whole = [Stretch(k, 0, length) for k, length in enumerate(recording.lengths)]
     if len(set(trials)) < folds:
         return _blocks(recording.lengths, folds)
     chosen = _shared_out(trials, recording.lengths, folds)
     return [[x for x in whole if chosen[trials[x.segment]] == fold] for fold in range(folds)]
-
-
-def _trials(recording: Segments) -> list[int]:
-    """The trial of every segment; segments that do not say are trials of their own."""
-    if len(recording.origins) == len(recording.spins):
-        return [trial for trial, _ in recording.origins]
-    return list(range(len(recording.spins)))
 
 
 def _shared_out(trials: Sequence[int], lengths: Sequence[int], folds: int) -> dict[int, int]:
@@ -108,7 +125,7 @@ def _cut(recording: Segments, stretches: Sequence[Stretch]) -> Segments:
     """These stretches as segments; copies, because a recording that came by Ray cannot be written to."""
     kept = [x for x in stretches if x.stop - x.start >= SHORTEST]
     inputs = recording.covariates
-    trials = _trials(recording)
+    trials = recording.trials
     firsts = [first for _, first in recording.origins] or [0] * len(trials)
     return replace(
         recording,

@@ -46,7 +46,7 @@ class Rows(NamedTuple):
     visible: Array
     """(J, h, F, K), for the visible spins: (Nv, Nv+q+Nh), q the number of fields"""
     hidden: Array
-    """(L, b, G), for the hidden spins: (Nh, Nv+q)"""
+    """(L, b, G, M), for the hidden spins: (Nh, Nv+q), with M (Nh, Nv+q+Nh)"""
 
 
 def _row_blocks(spins: str) -> list[Block]:

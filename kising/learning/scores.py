@@ -1,7 +1,7 @@
 """How good a reconstruction is (docs/maths.md, "Scores"), and the matching of hidden units that makes scores fair.
 
-The likelihood does not change when hidden units are permuted, or when one is flipped (K_·a, L_a·, b_a and G_a·
-change sign).
+The likelihood does not change when hidden units are permuted, or when one is flipped: K_·a, L_a·, b_a, G_a·, M_a· and
+M_·a change sign, and M_aa, which has both, does not.
 Couplings learned from a start that knows nothing of the truth are therefore scored after the permutation and the signs
 that bring them nearest to it.
 """
@@ -24,13 +24,18 @@ BlockShares = Sequence[float]
 
 def rmse(estimate: Couplings, truth: Couplings, scales: BondScales) -> dict[str, float]:
     """RMSE_X = √(mean over all entries of (X_rec - X)²) / sd_X of every block X that was learned; infinite where the
-    estimate is not finite.
+    estimate is not finite. A block that the truth lacks is zero there.
     """
     return {
-        name: float(np.sqrt(np.mean((x - true) ** 2)) / sd) if np.isfinite(x).all() else float("inf")
+        name: float(np.sqrt(np.mean(_off(x, true) ** 2)) / sd) if np.isfinite(x).all() else float("inf")
         for name, x, true, sd in zip(BLOCKS, estimate, truth, scales, strict=True)
         if x.size
     }
+
+
+def _off(x: Array, true: Array) -> Array:
+    """How far a block is from the true one, which is zero where it is not there."""
+    return x - true if true.size else x
 
 
 def bond_shares(truth: Couplings) -> BlockShares:
@@ -75,7 +80,7 @@ def coverage(
             continue
         known = np.isfinite(error)
         some = bool(known.any())
-        inside = np.abs(x - true)[known] < HALF_WIDTH * error[known]
+        inside = np.abs(_off(x, true))[known] < HALF_WIDTH * error[known]
         found[f"error_{name}"] = float(np.sqrt(np.mean(error[known] ** 2)) / sd) if some else None
         found[f"covered_{name}"] = float(np.mean(inside)) if some else None
     return found

@@ -16,11 +16,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kising.errors import InputError
+from kising.options import LEAVES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 HIDDEN = "model.hidden"
+#: Columns of rows with scores of the fold, in nats per slice: of the network, and of its control without memory.
+OWN = ("held_out", "forecast")
+MEMORYLESS = ("held_out_memoryless", "forecast_memoryless")
+#: Those of the baseline without hidden spins.
+VISIBLE_ONLY = ("held_out_visible_only", "forecast_visible_only")
+
+Folds = tuple[float, ...]
+"""a score of every fold; NaN where a fold has none"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +45,12 @@ class Candidate:
     """standard error of `behind`; 0 for the best"""
     point_id: str | None
     """the point whose rows these are: where several points have this number, the best of them"""
+    settings: Mapping[str, Any]
+    """what tells this point from others: its values of the options that vary besides the number"""
+    scores: Mapping[str, Folds]
+    """by column, those of `OWN`, `MEMORYLESS` and `VISIBLE_ONLY`"""
+    converged: int
+    """folds in which learning converged"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +70,11 @@ class Choice:
     """one or two sentences"""
 
     @property
+    def baseline(self) -> Mapping[str, Folds]:
+        """The scores of the baseline without hidden spins, by column."""
+        return {column: self.chosen.scores[column] for column in VISIBLE_ONLY}
+
+    @property
     def chosen(self) -> Candidate:
         """The candidate that was chosen."""
         return next(x for x in self.candidates if x.hidden == self.hidden)
@@ -67,16 +87,19 @@ def choose_hidden(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> Choice:
     there. Where several points have the same number (an axis over the prior, say), the best of them stands for it.
     """
     listed: Iterable[Mapping[Any, Any]] = rows.to_dict("records") if hasattr(rows, "to_dict") else rows
-    scores, numbers = _scores(listed)
-    folds = sorted({fold for own in scores.values() for fold in own})
+    points = _by_point(listed)
+    numbers = {point: int(next(iter(own.values()))[HIDDEN]) for point, own in points.items()}
+    folds = sorted({fold for own in points.values() for fold in own})
     complete = {
-        point: np.array([own[fold] for fold in folds])
-        for point, own in scores.items()
-        if own.keys() == set(folds) and all(map(math.isfinite, own.values()))
+        point: scores
+        for point, own in points.items()
+        if own.keys() == set(folds)
+        and np.isfinite(scores := np.array([_score(own[fold], "held_out") for fold in folds])).all()
     }
     if not complete:
         raise InputError(
-            "no number of hidden spins has a finite held-out score in every fold: nothing to choose from"
+            "no number of hidden spins has a finite held-out score in every fold: nothing to choose from; a prior "
+            "(prior 3, say) keeps learning from diverging"
         )
     if len(folds) < 2:
         raise InputError("the one-standard-error rule needs at least two folds")
@@ -87,8 +110,15 @@ def choose_hidden(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> Choice:
             leaders[numbers[point]] = point
     # Of equal means the smaller number counts as the best.
     best = max(sorted(leaders), key=lambda hidden: complete[leaders[hidden]].mean())
+    varied = _varied(points)
     candidates = tuple(
-        _candidate(hidden, leaders[hidden], complete[leaders[best]], complete[leaders[hidden]])
+        _candidate(
+            hidden,
+            leaders[hidden],
+            complete[leaders[best]] - complete[leaders[hidden]],
+            [points[leaders[hidden]][fold] for fold in folds],
+            varied,
+        )
         for hidden in sorted(leaders)
     )
     chosen = next(x for x in candidates if x.behind <= x.error)
@@ -127,36 +157,57 @@ def selection_spec(
     }
 
 
-def _scores(rows: Iterable[Mapping[Any, Any]]) -> tuple[dict[str, dict[int, float]], dict[str, int]]:
-    """Held-out scores by point and fold, and the number of hidden spins of every point."""
-    scores: dict[str, dict[int, float]] = {}
-    numbers: dict[str, int] = {}
+def mean_and_error(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """The mean over folds and its standard error; NaN where a fold has no score."""
+    x = np.asarray(values, dtype=float)
+    return float(x.mean()), float(x.std(ddof=1) / math.sqrt(len(x)))
+
+
+def _by_point(rows: Iterable[Mapping[Any, Any]]) -> dict[str, dict[int, Mapping[Any, Any]]]:
+    """The row of every fold of every point."""
+    points: dict[str, dict[int, Mapping[Any, Any]]] = {}
     for row in rows:
         missing = [key for key in (HIDDEN, "realization", "held_out") if key not in row]
         if missing:
             raise InputError(f"rows: they have no {missing[0]!r}; give the runs of a sweep with data.file")
         hidden, fold = int(row[HIDDEN]), int(row["realization"])
-        point = str(row.get("point_id") or f"{hidden} hidden spins")
-        own = scores.setdefault(point, {})
+        own = points.setdefault(str(row.get("point_id") or f"{hidden} hidden spins"), {})
         if fold in own:
             raise InputError(
                 f"rows: fold {fold} with {hidden} hidden spins is there twice; give each run once"
             )
-        score = row["held_out"]
-        failed = row.get("status", "done") != "done" or score is None
-        own[fold] = math.nan if failed else float(score)
-        numbers[point] = hidden
-    return scores, numbers
+        own[fold] = row
+    return points
 
 
-def _candidate(hidden: int, point: str, best: np.ndarray, own: np.ndarray) -> Candidate:
-    behind = best - own
+def _score(row: Mapping[Any, Any], column: str) -> float:
+    value = row.get(column)
+    return math.nan if row.get("status", "done") != "done" or value is None else float(value)
+
+
+def _varied(points: Mapping[str, Mapping[int, Mapping[Any, Any]]]) -> list[str]:
+    """The options of learning that differ between points."""
+    firsts = [next(iter(own.values())) for own in points.values()]
+    keys = [key for key in LEAVES if key.startswith("learner.")]
+    return [key for key in keys if len({str(row.get(key)) for row in firsts}) > 1]
+
+
+def _candidate(
+    hidden: int, point: str, behind: np.ndarray, rows: Sequence[Mapping[Any, Any]], varied: Sequence[str]
+) -> Candidate:
+    scores = {
+        column: tuple(_score(row, column) for row in rows) for column in (*OWN, *MEMORYLESS, *VISIBLE_ONLY)
+    }
+    below, error = mean_and_error(behind)
     return Candidate(
         hidden=hidden,
-        held_out=float(own.mean()),
-        behind=float(behind.mean()),
-        error=float(behind.std(ddof=1) / math.sqrt(len(behind))),
+        held_out=mean_and_error(scores["held_out"])[0],
+        behind=below,
+        error=error,
         point_id=None if point.endswith(" hidden spins") else point,
+        settings={key: rows[0].get(key) for key in varied},
+        scores=scores,
+        converged=sum(row.get("outcome") == "converged" for row in rows),
     )
 
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from kising.arrays import holds_arrays
 from kising.blocks import shapes
-from kising.errors import CheckpointError
+from kising.errors import CheckpointError, InputError
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient
 from kising.estimators.sampling import Sampling
-from kising.estimators.slices import Slices
+from kising.estimators.slices import Slices, as_slices
 from kising.learning.checkpoint import load
 from kising.learning.errors import standard_errors
 from kising.learning.layout import slopes
@@ -30,8 +30,8 @@ from kising.learning.steps.base import Step
 from kising.learning.steps.choice import choose
 from kising.learning.trace import trace_row
 from kising.learning.verdict import converged_blocks, judge, relative_sizes
-from kising.model import BondScales, Couplings, Spins
-from kising.options import Learner
+from kising.model import Array, BondScales, Couplings, Spins
+from kising.options import Learner, iteration_limit
 from kising.seeds import Seed
 
 
@@ -50,6 +50,8 @@ class Learned:
     """
     outcome: str
     """converged | stalled | diverged"""
+    missing: str | None
+    """of learning that stalled: for each block that had not converged, what it lacked; None otherwise"""
     iterations: int
     """EM iterations made"""
     estimator: str
@@ -73,6 +75,9 @@ class Session:
     seed: Seed
     given_start: Couplings | None = None
     """couplings to start from; None: as the learner says"""
+    input_shift: Array | None = None
+    """means of the inputs before they were centred, in the units of the inputs, (p,): standard errors of biases are
+    those for the inputs as they were"""
     threads: int = 1
     """they change the time, not the result"""
 
@@ -87,15 +92,27 @@ class Session:
         scales: BondScales,
         truth: Couplings | None = None,
         start: Couplings | None = None,
+        input_shift: Array | None = None,
         threads: int = 1,
     ) -> Session:
         """A session for a recording that was checked before; an InputError where the learner cannot treat it."""
-        estep = EStep.of(learner, hidden)
+        gaps = as_slices(recording).has_gaps
+        estep = EStep.of(learner, hidden, coupled=learner.hidden_couplings, gaps=gaps)
+        if gaps and estep.estimator.samples:
+            _check_sampled(learner)
         aligned = start is None and learner.start == "random"
-        problem = prepare(recording, hidden, scales, truth, aligned=aligned, bias=learner.bias)
+        problem = prepare(
+            recording,
+            hidden,
+            scales,
+            truth,
+            aligned=aligned,
+            bias=learner.bias,
+            hidden_couplings=learner.hidden_couplings,
+        )
         patience = PATIENCE[learner.start] if start is None else 0
         step = choose(problem, learner, estep, patience=patience)
-        return cls(step=step, seed=seed, given_start=start, threads=threads)
+        return cls(step=step, seed=seed, given_start=start, input_shift=input_shift, threads=threads)
 
     @property
     def problem(self) -> Problem:
@@ -116,7 +133,7 @@ class Session:
     def start(self) -> Couplings:
         """The couplings that learning starts from."""
         if self.given_start is not None:
-            return self.given_start.only(self.problem.learned_fields)
+            return self.given_start.only(self.problem.learned_blocks)
         return self.draw_start(self.seed) if self.learner.starts == 1 else likeliest_start(self)
 
     def draw_start(self, seed: Seed) -> Couplings:
@@ -131,8 +148,11 @@ class Session:
             self.problem.scales,
             self.problem.truth,
             bias=self.problem.bias,
+            hidden_couplings=self.problem.hidden_couplings,
         )
-        fewer = min(iterations, self.learner.max_iterations)
+        fewer = min(
+            iterations, iteration_limit(self.learner, self.problem.hidden, gaps=self.problem.slices.has_gaps)
+        )
         learner = self.learner.model_copy(update={"max_iterations": fewer})
         step = choose(problem, learner, self.step.estep, patience=self.step.patience)
         return replace(self, step=step)
@@ -152,11 +172,13 @@ class Session:
         return state if self.fits(state) else None
 
     def fits(self, state: EMState) -> bool:
-        """Whether a state is that of a network of this size, with these fields."""
+        """Whether a state is that of a network of this size, with these optional blocks."""
         problem = self.problem
         wanted = shapes(problem.n_visible, problem.hidden, problem.slices.n_inputs)
         if not problem.bias:
             wanted |= {"h": (0,), "b": (0,)}
+        if not problem.hidden_couplings:
+            wanted |= {"M": (problem.hidden, 0)}
         return all(x.shape == wanted[name] for name, x in state.couplings._asdict().items())
 
     def states(self, state: EMState) -> Iterator[EMState]:
@@ -201,6 +223,7 @@ class Session:
             converged=converged_blocks(state, self.learner),
             rmse=self.problem.rmse(couplings),
             outcome=state.outcome,
+            missing=self._missing(state),
             iterations=state.iteration,
             estimator=self.step.estep.estimator.name,
             monte_carlo_error=_filled(self.step.monte_carlo_error(state)),
@@ -208,13 +231,30 @@ class Session:
             state=state,
         )
 
+    def _missing(self, state: EMState) -> str | None:
+        if state.outcome != "stalled":
+            return None
+        return "; ".join(f"{name}: {text}" for name, text in self.step.missing(state).items()) or None
+
     def _standard_error(self, state: EMState) -> Couplings | None:
         if state.outcome == "diverged":
             return None
         seed = error_seed(self.seed)
-        errors = standard_errors(self.step.learned(state), self.problem.slices, seed=seed)
+        learned, slices = self.step.learned(state), self.problem.slices
+        errors = standard_errors(learned, slices, seed=seed, shift=self.input_shift)
         noise = self.step.monte_carlo_error(state)
         return errors if noise is None else Couplings(*map(np.hypot, errors, noise))
+
+
+def _check_sampled(learner: Learner) -> None:
+    """Refuse what learning from samples cannot do; where nothing is missing, options are checked before."""
+    asked = {"step": learner.step == "gradient", "l1": learner.l1 > 0, "decimate": learner.decimate != "none"}
+    for name, refused in asked.items():
+        if refused:
+            raise InputError(
+                f"{name}={getattr(learner, name)!r}: entries are missing and will be sampled, which does not go with "
+                f"{name}; leave it out, or leave out steps with gaps: missing='drop'"
+            )
 
 
 def _filled(errors: Couplings | None) -> Couplings | None:

@@ -2,7 +2,7 @@
 
 `signs`    the paper's start: the sign of the true coupling times a random magnitude; a true zero starts at zero.
            It tells the learner part of the truth, and resolves the symmetries of hidden units.
-`random`   nothing of the truth: J from a fit of the visible spins alone, K and L random.
+`random`   nothing of the truth: J from a fit of the visible spins alone, K and L random, M random where it is learned.
 """
 
 import numpy as np
@@ -26,12 +26,19 @@ VISIBLE_TOLERANCE = 1e-6
 def draw_start(problem: Problem, start: str, seed: Seed) -> Couplings:
     """The couplings that learning starts from."""
     if start == "random":
-        return from_data(problem.slices, problem.hidden, problem.scales, seed, bias=problem.bias)
+        return from_data(
+            problem.slices,
+            problem.hidden,
+            problem.scales,
+            seed,
+            bias=problem.bias,
+            hidden_couplings=problem.hidden_couplings,
+        )
     if problem.truth is None:
         raise InputError(
             "start='signs' takes the signs of the true couplings: give truth=, or start='random'"
         )
-    return from_signs(problem.truth.only(problem.learned_fields), problem.scales, seed)
+    return from_signs(problem.truth.only(problem.learned_blocks), problem.scales, seed)
 
 
 def chain_seed(seed: Seed) -> Seed:
@@ -64,14 +71,21 @@ def from_signs(truth: Couplings, scales: BondScales, seed: Seed) -> Couplings:
 
 
 def from_data(
-    recording: Slices | Spins, hidden: int, scales: BondScales, seed: Seed, *, bias: bool = False
+    recording: Slices | Spins,
+    hidden: int,
+    scales: BondScales,
+    seed: Seed,
+    *,
+    bias: bool = False,
+    hidden_couplings: bool = False,
 ) -> Couplings:
-    """J, h and F by maximum likelihood of the visible spins alone; K and L are N(0, (sd_X/2)²), b and G zero."""
+    """J, h and F by maximum likelihood of the visible spins alone; K, L and M are N(0, (sd_X/2)²), b and G zero."""
     slices = as_slices(recording)
     nv, p = slices.n_visible, slices.n_inputs
     rng = random_stream(seed)
     K = SPREAD * scales.K * rng.standard_normal((nv, hidden))
     L = SPREAD * scales.L * rng.standard_normal((hidden, nv))
+    M = SPREAD * scales.M * rng.standard_normal((hidden, hidden if hidden_couplings else 0))
     known = fit_visible(slices, bias=bias)
     return Couplings(
         known[:, :nv],
@@ -81,6 +95,7 @@ def from_data(
         b=np.zeros(hidden * bias),
         F=known[:, nv + bias :],
         G=np.zeros((hidden, p)),
+        M=M,
     )
 
 
@@ -100,7 +115,10 @@ def fit_visible(recording: Slices | Spins, *, bias: bool = False) -> Array:
             window = slices.window(part, bias=bias)
             x = window.known_now
             expected = np.tanh(x @ J.T)
-            slope += (window.after - expected).T @ x
+            surprise = window.after - expected
+            if slices.has_gaps:
+                surprise[window.after == 0] = 0.0
+            slope += surprise.T @ x
             second += x.T @ x
             freedom += np.sum(1.0 - expected**2, axis=0)
         second[np.diag_indices(size)] += 1e-3 * n_slices / max(n_slices, 1000)

@@ -38,7 +38,7 @@ def spin_products(recording: Slices | Spins, *, bias: bool = False) -> SpinProdu
     now = np.zeros((size, size))
     before = np.zeros((size, size))
     for part in cut(len(slices)):
-        earlier, x, _ = slices.window(part, bias=bias)
+        earlier, x = slices.window(part, bias=bias)[:2]
         before += earlier.T @ earlier
         now += x.T @ x
     return SpinProducts(now / len(slices), before / len(slices))
@@ -60,6 +60,8 @@ class Problem:
     """whether hidden units are matched to the truth before RMSE is taken"""
     bias: bool
     """whether biases are learned"""
+    hidden_couplings: bool = False
+    """whether couplings M among hidden spins are learned"""
 
     @property
     def n_visible(self) -> int:
@@ -72,9 +74,10 @@ class Problem:
         return len(self.slices)
 
     @property
-    def learned_fields(self) -> list[str]:
-        """The blocks besides the bonds that are learned."""
-        return [*(("h", "b") if self.bias else ()), *(("F", "G") if self.slices.n_inputs else ())]
+    def learned_blocks(self) -> list[str]:
+        """The optional blocks that are learned."""
+        asked = {("h", "b"): self.bias, ("F", "G"): self.slices.n_inputs > 0, ("M",): self.hidden_couplings}
+        return [name for names, wanted in asked.items() if wanted for name in names]
 
     def rmse(self, couplings: Couplings) -> dict[str, float] | None:
         """RMSE of every block against the truth; None without a truth."""
@@ -93,6 +96,7 @@ def prepare(
     *,
     aligned: bool = False,
     bias: bool = False,
+    hidden_couplings: bool = False,
 ) -> Problem:
     """Prepare a recording for learning."""
     slices = as_slices(recording)
@@ -101,9 +105,10 @@ def prepare(
         hidden=hidden,
         products=spin_products(slices, bias=bias),
         scales=scales,
-        truth=None if truth is None else truth.filled,
+        truth=None if truth is None else truth.filled.with_M if hidden_couplings else truth.filled,
         aligned=aligned,
         bias=bias,
+        hidden_couplings=hidden_couplings,
     )
 
 
@@ -120,7 +125,8 @@ class History(NamedTuple):
     shrinking: int
     """number of iterations in a row in which it has become smaller"""
     velocity: Array
-    """momentum of plain ascent, in units of the couplings, (n,)"""
+    """the last move, where steps have momentum: of plain ascent in units of the couplings, of samples in those of the
+    bond scale, (n,)"""
 
     def without_steps(self) -> "History":
         """The history without the steps that acceleration would build on."""
@@ -139,7 +145,7 @@ class Sampler(NamedTuple):
     key: np.uint64
     """of every random number"""
     chains: Chains
-    """the hidden state of every slice, (T-2, Nh)"""
+    """the hidden state of every slice, (T-2, Nh); where paths are sampled, all unknown spins, one per row"""
     averages: bool
     """whether steps shrink, and the mean of the batches is the result"""
     iterations: int
@@ -148,8 +154,6 @@ class Sampler(NamedTuple):
     """sums of the couplings over batches of iterations, in units of the bond scale, (k, n)"""
     batch: int
     """iterations per batch"""
-    arrived: tuple[bool, ...] = tuple(False for _ in BLOCKS)
-    """for each block: whether full steps had ceased to lead anywhere when averaging began"""
 
 
 class Mixture(NamedTuple):
@@ -165,7 +169,7 @@ class Anchor(NamedTuple):
 
     couplings: Couplings
     chains: Chains
-    """hidden states of the first slices"""
+    """hidden states of the first slices, with M of the first steps; of all spins where they are sampled along paths"""
     rows: bool
     """whether every row has a matrix of its own"""
     mixture: Mixture

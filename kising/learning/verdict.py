@@ -24,7 +24,7 @@ from kising.learning.layout import present
 from kising.learning.scores import nominal_scales
 from kising.learning.state import EMState, Problem
 from kising.model import BondScales, Couplings
-from kising.options import Learner
+from kising.options import Learner, iteration_limit
 
 LARGEST_GROWTH = 20.0
 
@@ -55,7 +55,8 @@ def judge(
         return Verdict(tuple(0 for _ in BLOCKS), "diverged")
     if min(held) >= learner.hold:
         return Verdict(held, "converged")
-    return Verdict(held, "stalled" if state.iteration + 1 >= learner.max_iterations else "running")
+    limit = iteration_limit(learner, problem.hidden, gaps=problem.slices.has_gaps)
+    return Verdict(held, "stalled" if state.iteration + 1 >= limit else "running")
 
 
 def has_diverged(couplings: Couplings, scales: BondScales) -> bool:

@@ -10,14 +10,14 @@ from kising.errors import InputError
 from kising.recordings.columns import column_notes
 from kising.recordings.covariates import cut_covariates, matched_covariates
 from kising.recordings.forms import Pieces, pieces_of
-from kising.recordings.gaps import gap_notes, stretches_of
+from kising.recordings.gaps import DROP, SAMPLE, gap_notes, stretches_of
 from kising.recordings.segments import SHORTEST, Segments
 from kising.recordings.sizes import check_width, common_width, distinct_names, transposition_notes
 from kising.recordings.spins import as_signs
 
 
 def as_segments(
-    data: Any, covariates: Any = None, *, missing: str = "drop", width: int | None = None
+    data: Any, covariates: Any = None, *, missing: str = "sample", width: int | None = None
 ) -> Segments:
     """A recording in any form, checked, as segments of ±1 spins.
 
@@ -25,9 +25,10 @@ def as_segments(
     array, a DataFrame with one column per spin (trials by an index level of that name), or anything like pynapple's
     TsdFrame. `covariates` are known inputs in the same forms, with as many rows.
 
-    Steps with NaN or masked entries are left out and split segments (`missing="drop"`). `width` is the number of spins
-    expected, if that is known: spins are then not judged. Data that cannot be a recording raise an InputError; what
-    only looks wrong is described in `notes`. An int8 array of ±1 is used without a copy.
+    NaN and masked entries are missing. They are kept as gaps, to be averaged over like hidden spins; with
+    `missing="drop"`, steps with gaps are left out and split segments. `width` is the number of spins expected, if that
+    is known: spins are then not judged. Data that cannot be a recording raise an InputError; what only looks wrong is
+    described in `notes`. An int8 array of ±1 is used without a copy.
     """
     check_missing(missing)
     if isinstance(data, Segments):
@@ -35,19 +36,21 @@ def as_segments(
             raise InputError("covariates: give them together with the data that these segments were made of")
         check_width(data.n_visible, width, data.lengths)
         return data
-    return assemble(pieces_of(data), covariates, width=width)
+    return assemble(pieces_of(data), covariates, missing=missing, width=width)
 
 
 def check_missing(missing: str) -> None:
-    """Refuse what cannot be done yet."""
-    if missing != "drop":
+    """Refuse what is not a way to treat gaps."""
+    if missing not in (SAMPLE, DROP):
         raise InputError(
-            f"missing={missing!r}: must be 'drop', which leaves out steps with gaps; sampling missing entries is not "
-            "available yet"
+            f"missing={missing!r}: must be {SAMPLE!r}, which keeps gaps to be sampled, or {DROP!r}, which leaves out "
+            "steps with gaps"
         )
 
 
-def assemble(source: Pieces, covariates: Any = None, *, width: int | None = None) -> Segments:
+def assemble(
+    source: Pieces, covariates: Any = None, *, missing: str = SAMPLE, width: int | None = None
+) -> Segments:
     """Check the pieces of a recording and make segments of them."""
     arrays = [piece.values for piece in source.pieces]
     lengths = [len(x) for x in arrays]
@@ -58,8 +61,8 @@ def assemble(source: Pieces, covariates: Any = None, *, width: int | None = None
         notes += transposition_notes(lengths, nv)
     signs = as_signs(arrays, names, source.where)
     inputs, input_names = matched_covariates(covariates, lengths)
-    stretches = [stretches_of(piece) for piece in signs]
-    notes += gap_notes(signs, stretches, names)
+    stretches = [stretches_of(piece, missing) for piece in signs]
+    notes += gap_notes(signs, stretches, names, missing)
     kept = [(k, a, b) for k, found in enumerate(stretches) for a, b in found if b - a >= SHORTEST]
     spins = tuple(np.ascontiguousarray(signs[k].spins[a:b]) for k, a, b in kept)
     return Segments(

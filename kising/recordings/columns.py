@@ -23,13 +23,14 @@ PAIRS = 5
 
 def constant_after_start(spins: Sequence[Spins]) -> npt.NDArray[np.bool_]:
     """(Nv,): whether a unit has one value in all steps that a slice predicts, the third of a segment and later ones."""
-    predicted = [segment[2:] for segment in spins]
+    predicted = [bridged(segment)[2:] for segment in spins]
     constant: npt.NDArray[np.bool_] = np.abs(_sums(predicted)) == sum(map(len, predicted))
     return constant
 
 
 def column_notes(spins: Sequence[Spins], names: Sequence[str]) -> list[str]:
     """Notes on constant, rarely changing and duplicate columns."""
+    spins = [bridged(segment) for segment in spins]
     sums, flips = _sums(spins), _flips(spins)
     steps = sum(map(len, spins))
     silent, stuck = sums == -steps, sums == steps
@@ -62,6 +63,19 @@ def column_notes(spins: Sequence[Spins], names: Sequence[str]) -> list[str]:
             f"segments.without([{names[pairs[0][1]]!r}])"
         )
     return notes
+
+
+def bridged(segment: Spins) -> Spins:
+    """The segment with missing entries as they were last seen, or, at its beginning, will first be seen; -1 where a
+    unit was never seen.
+    """
+    if segment.all():
+        return segment
+    seen = np.where(segment != 0, np.arange(len(segment))[:, None], -1)
+    last = np.maximum.accumulate(seen, axis=0)
+    first = np.argmax(segment != 0, axis=0)
+    found = np.take_along_axis(segment, np.where(last < 0, first, last), axis=0)
+    return np.where(found == 0, -1, found).astype(np.int8)
 
 
 def _sums(spins: Sequence[Spins]) -> Counts:

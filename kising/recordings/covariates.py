@@ -35,7 +35,12 @@ def matched_covariates(covariates: Any, lengths: Sequence[int]) -> tuple[list[Ar
             raise InputError(_mismatch(rows, lengths))
         # One table for all trials, or several for one.
         arrays = np.split(np.concatenate(arrays), np.cumsum(lengths)[:-1])
-    names = found.names or tuple(f"u{k}" for k in range(widths.pop()))
+    (width,) = widths
+    names = found.names or tuple(f"u{k}" for k in range(width))
+    if len(names) != width:
+        raise InputError(
+            f"{counted(len(names), 'name')} for {counted(width, 'input')}: give one name per input"
+        )
     return arrays, names
 
 
@@ -49,7 +54,7 @@ def cut_covariates(
             t, i = np.argwhere(wrong)[0].tolist()
             raise InputError(
                 f"covariate {names[i]} at {place(k, start + t)} is {arrays[k][start + t, i]:g}: covariates must be "
-                "finite; fill it in, or set that step of the recording to NaN to leave it out"
+                "finite; fill it in, or leave that step out (NaN in the recording, and missing='drop')"
             )
     return tuple(np.ascontiguousarray(arrays[k][start:stop]) for k, start, stop in kept)
 

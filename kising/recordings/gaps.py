@@ -1,8 +1,9 @@
-"""Steps with missing entries: they are left out, and what lies between them becomes segments."""
+"""Missing entries: kept as gaps, or left out with all of their step, and what lies between becomes segments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,27 +14,44 @@ from kising.recordings.wording import counted, spin_named
 
 Stretch = tuple[int, int]
 
+#: What is done about missing entries.
+SAMPLE, DROP = "sample", "drop"
+#: Steps in a row without a single entry that end a segment: what was known of the hidden spins is then forgotten.
+LONGEST_SILENCE = 20
 
-def stretches_of(signs: Signs) -> list[Stretch]:
-    """(start, stop) of every run of steps without gaps."""
+
+def stretches_of(signs: Signs, missing: str) -> list[Stretch]:
+    """(start, stop) of every run of steps without gaps; where gaps are kept, of steps that are not all gaps."""
     if signs.whole is None:
         return [(0, len(signs.spins))]
-    edges = np.flatnonzero(np.diff(signs.whole.astype(np.int8), prepend=0, append=0)).tolist()
+    if missing == DROP:
+        return _runs(signs.whole)
+    joined: list[Stretch] = []
+    for start, stop in _runs(np.any(signs.spins != 0, axis=1)):
+        if joined and start - joined[-1][1] <= LONGEST_SILENCE:
+            start = joined.pop()[0]
+        joined.append((start, stop))
+    return joined
+
+
+def _runs(true: Any) -> list[Stretch]:
+    edges = np.flatnonzero(np.diff(true.astype(np.int8), prepend=0, append=0)).tolist()
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def gap_notes(
-    signs: Sequence[Signs], stretches: Sequence[Sequence[Stretch]], names: Sequence[str]
+    signs: Sequence[Signs], stretches: Sequence[Sequence[Stretch]], names: Sequence[str], missing: str
 ) -> list[str]:
     """Say which steps are left out; an InputError if nothing remains."""
     steps = sum(len(piece.spins) for piece in signs)
     lengths = [b - a for found in stretches for a, b in found]
     gaps = steps - sum(lengths)
     short = [length for length in lengths if length < SHORTEST]
+    absent = "have missing entries" if missing == DROP else "have no entry"
     worst = _most_gaps(signs, names, steps) if gaps else ""
     if len(short) == len(lengths):
         where = (
-            f"{counted(gaps, 'step')} of {steps:,} have missing entries{worst}"
+            f"{counted(gaps, 'step')} of {steps:,} {absent}{worst}"
             if gaps
             else (f"the longest has {max(lengths, default=0)}")
         )
@@ -43,7 +61,7 @@ def gap_notes(
     notes = []
     if gaps:
         notes.append(
-            f"{counted(gaps, 'step')} of {steps:,} have missing entries and are left out, which leaves "
+            f"{counted(gaps, 'step')} of {steps:,} {absent} and are left out, which leaves "
             f"{counted(len(lengths) - len(short), 'segment')}{worst}"
         )
     if short:

@@ -26,7 +26,7 @@ class Segments:
     """A recording as every estimator takes it. No slice crosses the border of a segment."""
 
     spins: tuple[Spins, ...]
-    """one (T_k, Nv) array of ±1 per segment, C-contiguous"""
+    """one (T_k, Nv) array of ±1 per segment, C-contiguous; 0 where an entry is missing"""
     names: tuple[str, ...]
     """Nv names of spins"""
     covariates: tuple[Array, ...] | None = None
@@ -37,8 +37,6 @@ class Segments:
     """for each spin, its column in the data as they were given"""
     origins: tuple[tuple[int, int], ...] = ()
     """for each segment, the trial it comes from and its first step in that trial, both counted from 0"""
-    missing: tuple[npt.NDArray[np.bool_], ...] | None = None
-    """reserved for single missing entries; always None for now"""
     notes: tuple[str, ...] = ()
     """what was left out or looks wrong, each with its cure"""
 
@@ -66,6 +64,23 @@ class Segments:
     def n_slices(self) -> int:
         """Σ_k max(T_k - 2, 0), the number of triples (s(t-1), s(t), s(t+1))"""
         return sum(max(length - 2, 0) for length in self.lengths)
+
+    @property
+    def trials(self) -> tuple[int, ...]:
+        """The trial of every segment; segments that do not say are trials of their own."""
+        if len(self.origins) == len(self.spins):
+            return tuple(trial for trial, _ in self.origins)
+        return tuple(range(len(self.spins)))
+
+    @property
+    def missing(self) -> tuple[npt.NDArray[np.bool_], ...] | None:
+        """for each segment, which entries are missing, (T_k, Nv); None where none are"""
+        return tuple(x == 0 for x in self.spins) if self.n_missing else None
+
+    @property
+    def n_missing(self) -> int:
+        """Number of missing entries."""
+        return sum(x.size - int(np.count_nonzero(x)) for x in self.spins)
 
     def without(self, columns: Iterable[str | int]) -> Segments:
         """The same recording without some spins, given by name or by position in `names`."""
@@ -105,6 +120,8 @@ class Segments:
             shortest, longest = min(lengths), max(lengths)
             span = f"{longest}" if shortest == longest else f"{shortest} to {longest}"
             parts.append(f"{len(lengths)} segments of {span} steps")
+        if self.n_missing:
+            parts.append(f"{self.n_missing:,} missing entr{'y' if self.n_missing == 1 else 'ies'}")
         if self.covariates is not None:
             parts.append(counted(self.n_covariates, "covariate"))
         if self.notes:

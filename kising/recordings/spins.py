@@ -1,4 +1,4 @@
-"""Values to spins: ±1, 0/1 and booleans become ±1, NaN a gap, and anything else is refused with its place."""
+"""Values to spins: ±1, 0/1 and booleans become ±1, NaN becomes 0, and anything else is refused with its place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Signs(NamedTuple):
     """The spins of one piece."""
 
     spins: Spins
-    """(T, Nv): ±1; meaningless where something is missing"""
+    """(T, Nv): ±1; 0 where an entry is missing"""
     gaps: npt.NDArray[np.int64] | None
     """(Nv,): missing entries of each spin; None if there are none"""
     whole: npt.NDArray[np.bool_] | None
@@ -80,6 +80,8 @@ def _signs_of(
         if spins is not piece:
             np.multiply(up.view(np.int8), 2, out=spins[chunk])
             spins[chunk] -= 1
+            if strange.any():
+                spins[chunk][strange] = 0
     return Signs(spins, gaps, whole)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from kising.sweep.spec import SweepSpec, read_spec
 from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.sweep.store.columns import COLUMNS, COUNTS, SLOPES
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.run_store import Store
 from kising.version import NUMERICS, __version__
 
 #: Most rows of a table on the page; the files have all.
@@ -134,17 +136,23 @@ def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]
         )
         made["runs made by"] = "; ".join(versions)
         made["core-hours"] = f"{runs['seconds'].astype(float).sum() / 3600:.3g}"
+    scan = Store.open(directory, writable=False).scan()
     manifest = directory.read_manifest()
     if manifest is not None:
         made |= {
             "commit": manifest.commit or "unknown",
-            "first run": manifest.created,
-            "last run": manifest.updated,
+            "first session began": manifest.created,
             "host": f"{manifest.host}, {manifest.cpus} cpus, {manifest.platform}",
             "python": manifest.python,
             "packages": ", ".join(f"{name} {version}" for name, version in manifest.packages.items()),
             "command": manifest.command,
         }
+    for name, moment in (
+        ("first runs finished", scan.first_commit),
+        ("last runs finished", scan.last_commit),
+    ):
+        if moment is not None:
+            made[name] = f"{datetime.fromtimestamp(moment / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC"
     return made
 
 

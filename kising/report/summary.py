@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from kising.blocks import BLOCKS, BONDS
+from kising.blocks import BLOCKS, BONDS, REQUIRED
 from kising.sweep.store.column_types import Column
 from kising.sweep.store.columns import COLUMNS, PARAMETERS, SCALING_COLUMNS, SUMMARY_COLUMNS
 
@@ -37,6 +37,9 @@ def summarise(runs: pd.DataFrame) -> pd.DataFrame:
                 counted = done if column.summary.diverged else undiverged
                 names = (summary.name for summary in column.summary_columns())
                 row |= zip(names, _STATISTICS[column.summary.statistic](counted[column.name]), strict=True)
+        if row["model.strength"] == 0:
+            # All couplings are zero: that estimate is the truth, and there is no bond to compare it with.
+            row["baseline_rmse"] = None
         rows.append(row)
     return frame_of(rows, SUMMARY_COLUMNS)
 
@@ -59,8 +62,8 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
             continue
         undiverged = group[(group["status"] == "done") & (group["outcome"] != "diverged")]
         for block in BLOCKS:
-            if block not in BONDS and group[f"converged_{block}"].isna().all():
-                continue  # a field that was not learned
+            if block not in REQUIRED and not _is_learned(group, block):
+                continue
             errors = undiverged[f"rmse_{block}"].astype(float)
             usable = undiverged[np.isfinite(errors) & (errors > 0)]
             slope, low, high, count = _slope(usable, f"rmse_{block}")
@@ -72,6 +75,20 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
                 | {"shortest": lengths.min(), "longest": lengths.max(), "left_out": len(group) - len(usable)}
             )
     return frame_of(rows, SCALING_COLUMNS)
+
+
+def bonds_of(runs: pd.DataFrame) -> list[str]:
+    """The blocks that couple spins, but for those that no run has learned and that a network may be without."""
+    return [name for name in BONDS if name in REQUIRED or _is_learned(runs, name)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them."""
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _is_learned(runs: pd.DataFrame, block: str) -> bool:
+    return bool(runs[[f"converged_{block}", f"rmse_{block}"]].notna().any(axis=None))
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], columns: Iterable[Column]) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from kising.report.artifacts import couplings_of, traces_of
 from kising.report.summary import scaling, summarise
 from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
+from kising.sweep.status import REPORT
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.run_store import Store
 
@@ -50,11 +51,8 @@ class Tables:
         start = time.monotonic()
         self._store.write_runs(self._plan.ids)
         frames = self.compute()
-        self._store.write_table("summary", frames.summary)
-        self._store.write_table("scaling", frames.scaling)
-        for name, artifacts in (("couplings", frames.couplings), ("traces", frames.traces)):
-            if len(artifacts):
-                self._store.write_table(name, artifacts)
+        for name, frame in _derived(frames).items():
+            self._store.write_table(name, frame)
         self._written = time.monotonic()
         self._took = self._written - start
         return frames
@@ -74,12 +72,25 @@ class Tables:
             self.write()
 
 
+def derived(store: Store, plan: Plan) -> dict[str, pd.DataFrame]:
+    """The tables besides runs.parquet that a sweep should have on disk, by name."""
+    return _derived(Tables(store, plan).compute())
+
+
+def _derived(frames: Frames) -> dict[str, pd.DataFrame]:
+    artifacts = {"couplings": frames.couplings, "traces": frames.traces}
+    kept = {name: frame for name, frame in artifacts.items() if len(frame)}
+    return {"summary": frames.summary, "scaling": frames.scaling, **kept}
+
+
 def refresh_tables(path: Path) -> Frames:
     """Rewrite a directory's tables from its parts; if a driver is at work there, only compute them."""
     directory = SweepDirectory.open(path)
     plan = Plan.of(read_spec(directory.sweep_file))
     try:
-        with directory.lock("kising report"):
-            return Tables(Store.open(directory), plan).write()
+        with directory.lock(REPORT):
+            store = Store.open(directory)
+            store.check_whole()
+            return Tables(store, plan).write()
     except LockedError:
         return Tables(Store.open(directory, writable=False), plan).compute()

@@ -20,10 +20,11 @@ from kising.learning.checkpoint import save
 from kising.learning.fitted.forecasts import forecast_log_likelihood, forecasts
 from kising.learning.fitted.heldout import log_likelihood
 from kising.learning.folds import hold_out
+from kising.learning.inputs import InputUnits
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Learned, Session
 from kising.learning.starts import chain_seed
-from kising.model import Array, BondScales, Couplings
+from kising.model import BondScales, Couplings
 from kising.options import Learner
 from kising.sweep.store.artifacts import pack
 
@@ -69,7 +70,7 @@ def perform_fold(
     """
     point = run.point
     hidden, learner, seed = point.model.hidden, point.learner, run.start_seed
-    data = _slices(recording, run.realization, point.data.folds)
+    data = _slices(recording, run.realization, point.data.folds, bias=point.learner.bias)
     scales = nominal_scales(data.training.n_visible, hidden)
     session = Session.of(data.training, hidden, learner, seed=seed, scales=scales, threads=threads)
     state = session.resume(saved) or session.begin()
@@ -100,6 +101,7 @@ def perform_fold(
     return {
         "estimator": result.estimator,
         "outcome": result.outcome,
+        "missing": result.missing,
         **{f"converged_{x}": done for x, done in result.converged.items()},
         **(_errors(result, scales) if result.standard_error is not None else {}),
         "iterations": result.iterations,
@@ -111,14 +113,11 @@ def perform_fold(
     }
 
 
-def _slices(recording: Segments, fold: int, folds: int) -> _Data:
-    """Inputs are in units of their spread in the training data."""
+def _slices(recording: Segments, fold: int, folds: int, *, bias: bool) -> _Data:
+    """Inputs are in units of their spread in the training data and, with biases, about their mean there."""
     parts = hold_out(recording, fold, folds)
-    if parts.training.covariates is None:
-        return _Data(*(Slices.of(part.spins) for part in parts))
-    spread: Array = np.std(np.concatenate(parts.training.covariates), axis=0)
-    units = np.where(spread > 0, spread, 1.0)
-    return _Data(*(Slices.of(part.spins, [u / units for u in part.covariates or ()]) for part in parts))
+    units = InputUnits.of(parts.training, bias=bias)
+    return _Data(*map(units.slices, parts))
 
 
 def _scores(learned: Learned, learner: Learner, held_out: Slices, seed: Seed, threads: int) -> Scores:
@@ -138,7 +137,9 @@ def _training(learned: Learned, session: Session, training: Slices, seed: Seed) 
     """How the network does on what it was learned from."""
     if not _is_finite(learned.couplings):
         return {}
-    found = checked_gradient(learned.couplings, training, session.scoring_estep, threads=session.threads)
+    found = checked_gradient(
+        learned.couplings.without_zero_M, training, session.scoring_estep, threads=session.threads
+    )
     return {
         "bp_converged": float(found.converged),
         "corrected": float(found.corrected),

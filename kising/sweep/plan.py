@@ -53,6 +53,11 @@ class Run:
         return self._seed("data")
 
     @property
+    def missing_seed(self) -> tuple[int, ...]:
+        """Entropy of which entries are missing."""
+        return self._seed("missing")
+
+    @property
     def start_seed(self) -> tuple[int, ...]:
         """Entropy of where learning starts."""
         return self._seed("start")

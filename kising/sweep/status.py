@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kising.messages import plural
+from kising.options import iteration_limit
 from kising.sweep.drive.cost import CostModel, kind_of, memory
-from kising.sweep.drive.progress import duration, plural
+from kising.sweep.drive.progress import duration
+from kising.sweep.failures import Failure, failures_in
+from kising.sweep.labels import varied_keys
 from kising.sweep.plan import Plan, Point
 from kising.sweep.spec import SweepSpec, read_spec, recording_of
 from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.inventory import take_inventory
+from kising.sweep.store.liveness import OVER, WATCH_SECONDS, Liveness, liveness
 from kising.sweep.store.records import Progress
 from kising.version import NUMERICS
 
-# A driver writes progress.json about once a second; on another host, one silent for this long counts as ended.
-SILENCE_SECONDS = 60.0
-# Of the batches in flight, the oldest ones.
-SHOWN_BATCHES = 5
+if TYPE_CHECKING:
+    from kising.sweep.store.index import Scan
+    from kising.sweep.store.run_store import Store
+
+# What `kising report` calls itself while it holds the lock.
+REPORT = "kising report"
+# Of the batches in flight, and of the failed runs, the first ones.
+SHOWN = 5
 # Runs for calibration: long enough to time, short enough to wait for.
 CALIBRATION_LENGTH = 3000
 CALIBRATION_ITERATIONS = 10
@@ -37,13 +47,15 @@ def describe_plan(spec: SweepSpec, path: Path) -> Iterator[str]:
     yield f"{spec.name}: task {spec.task}, {product}"
     for axis in spec.axes:
         yield f"  {' and '.join(axis.keys)}: {plural(len(axis), 'value')}"
-    done = _done(plan, path)
-    if done is None:
+    opened = _open(path)
+    if opened is None:
         yield f"nothing is done yet; results will go to {path}"
         left = np.full(len(plan.points), spec.realizations)
     else:
+        done = _done(plan, *opened)
         yield f"{int(done.sum())} of {plan.n_runs} runs are done in {path}"
         left = (~done).reshape(len(plan.points), spec.realizations).sum(axis=1)
+        yield from _shrinking(plan, *opened)
     yield from _costs(plan, left)
 
 
@@ -73,19 +85,34 @@ def _costs(plan: Plan, left: NDArray[np.int64]) -> Iterator[str]:
         )
 
 
-def _done(plan: Plan, path: Path) -> NDArray[np.bool_] | None:
-    """Which runs of the plan are done with the current numerics; None if there are no results."""
+def _open(path: Path) -> tuple[Store, Scan] | None:
+    """The parts of a directory, and what they hold; None if there are no results."""
     if not SweepDirectory(path).parts.is_dir():
         return None
     from kising.sweep.store.run_store import Store
 
     store = Store.open(SweepDirectory(path), writable=False)
-    scan = store.scan()
+    return store, store.scan()
+
+
+def _done(plan: Plan, store: Store, scan: Scan) -> NDArray[np.bool_]:
+    """Which runs of the plan are done with the current numerics."""
     if not len(scan.ids):
         return np.zeros(plan.n_runs, dtype=bool)
     place = scan.find(plan.ids)
     done: NDArray[np.bool_] = (place >= 0) & ~scan.failed[place] & (scan.numerics[place] == NUMERICS)
     return done & ~lacking_artifacts(plan, store)
+
+
+def _shrinking(plan: Plan, store: Store, scan: Scan) -> Iterator[str]:
+    from kising.sweep.shrinking import runs_dropped
+
+    dropped = runs_dropped(plan, scan, store.directory)
+    if dropped:
+        yield (
+            f"{plural(dropped, 'finished run')} in {store.directory.path} would leave the tables: `kising run` asks "
+            "for --shrink, or for another directory with --out"
+        )
 
 
 def calibrate(spec: SweepSpec) -> None:
@@ -104,7 +131,7 @@ def calibrate(spec: SweepSpec) -> None:
         data = point.data
         if recording is None:
             data = data.model_copy(update={"length": min(data.length, CALIBRATION_LENGTH)})
-        cap = min(point.learner.max_iterations, CALIBRATION_ITERATIONS)
+        cap = min(iteration_limit(point.learner, point.model.hidden), CALIBRATION_ITERATIONS)
         learner = point.learner.model_copy(update={"max_iterations": cap})
         short = replace(point, data=data, learner=learner)
         for realization in range(3):
@@ -123,25 +150,79 @@ def calibrate(spec: SweepSpec) -> None:
 def describe_status(path: Path) -> Iterator[str]:
     """The state of a sweep: what its driver last wrote or, if that is missing, what its parts hold."""
     directory = SweepDirectory.open(path)
-    progress = directory.read_progress()
+    progress, alive = directory.read_progress(), liveness(directory)
     if progress is None:
-        plan = Plan.of(read_spec(directory.sweep_file))
-        done = _done(plan, path)
-        yield f"{path}: {0 if done is None else int(done.sum())} of {plan.n_runs} runs done, not running"
+        yield from _without_progress(directory, alive)
         return
-    running = _alive(progress)
-    state = progress.state
-    if state == "running" and not running:
-        state = "interrupted"
+    state = _state(directory, progress, alive)
+    vanished = take_inventory(directory).vanished
+    if vanished and alive == "ended":
+        state = "damaged"
     yield f"{path}: {state}, {progress.done} of {progress.total} runs done, {progress.failed} failed"
-    if running:
+    if vanished:
+        rows = sum(vanished.values())
+        yield f"  {plural(len(vanished), 'part')} with {rows} rows vanished: see `kising verify {path}`"
+    if alive == "running" and progress.state not in OVER:
         flight = f"{plural(progress.running, 'run')} in flight on {plural(progress.workers, 'worker')}"
         eta = f", {duration(progress.eta)} to go" if progress.eta is not None else ""
-        yield f"  {flight}, {_rate(progress.rate)}{eta}"
+        if progress.state == "running":
+            yield f"  {flight}, {_rate(progress.rate)}{eta}"
         yield f"  driver: pid {progress.pid} on {progress.host}, last update {_ago(progress.updated)} ago"
         yield from _nodes(progress)
-    elif state != "finished":
+    elif alive == "silent":
+        yield (
+            f"  no sign of its driver (pid {progress.pid} on {progress.host}) for {WATCH_SECONDS:g} s; its last update "
+            f"was {_ago(progress.updated)} ago by its own clock: look again before you start another"
+        )
+    elif alive == "ended" and state != "finished":
         yield f"  to go on: kising run {path}"
+    listed = [(run.run_id, run.label, run.error or "") for run in progress.failures]
+    yield from _failed(path, listed, progress.failed)
+
+
+def _state(directory: SweepDirectory, progress: Progress, alive: Liveness) -> str:
+    """What the sweep is doing, in one word."""
+    if alive == "silent":
+        return "running?"
+    if alive == "ended":
+        return progress.state if progress.state in OVER else "interrupted"
+    if progress.state not in OVER:
+        return progress.state
+    # Somebody holds the lock, and it is not the session that wrote this.
+    holder = directory.holder()
+    reported = holder is not None and holder.command == REPORT
+    return f"{progress.state}, being reported" if reported else "starting"
+
+
+def _without_progress(directory: SweepDirectory, alive: Liveness) -> Iterator[str]:
+    plan = Plan.of(read_spec(directory.sweep_file))
+    opened = _open(directory.path)
+    done = 0 if opened is None else int(_done(plan, *opened).sum())
+    running = "not running" if alive == "ended" else "starting"
+    yield f"{directory.path}: {done} of {plan.n_runs} runs done, {running}"
+    if opened is not None:
+        store, scan = opened
+        found = plan.ids[(place := scan.find(plan.ids)) >= 0]
+        failed = found[scan.failed[place[place >= 0]]]
+        listed = failures_in(store, failed[:SHOWN])
+        yield from describe_failures(directory.path, listed, varied_keys(plan.spec), len(failed))
+
+
+def describe_failures(
+    path: Path, failures: Sequence[Failure], keys: Sequence[str], count: int
+) -> Iterator[str]:
+    """One line per failed run, for the first of `count` of them; `keys` tell the runs of the sweep apart."""
+    return _failed(path, [(one.run_id, one.label(keys), one.error) for one in failures], count)
+
+
+def _failed(path: Path, failures: Sequence[tuple[str, str, str]], count: int) -> Iterator[str]:
+    """One line per failed run: its id, its parameters, and why it failed."""
+    for run_id, label, error in failures[:SHOWN]:
+        yield f"  failed: {run_id}, {label}: {error}"
+    if count > SHOWN:
+        yield f"  ... and {count - SHOWN} more failed: runs.parquet has them all"
+    if count:
+        yield f"  `kising show {path} RUN` tells all about a run"
 
 
 def _nodes(progress: Progress) -> Iterator[str]:
@@ -151,8 +232,9 @@ def _nodes(progress: Progress) -> Iterator[str]:
         cores = "gone" if node.cores is None else f"{node.busy} of {node.cores:g} cores in use"
         runs = f"{plural(node.runs, 'run')} in flight, {node.finished} finished"
         yield f"  {host:{width}}  {cores}, {runs}, {_rate(node.rate)}"
-    for batch in progress.oldest[:SHOWN_BATCHES]:
-        yield f"  in flight for {duration(batch.seconds)} on {batch.host}: {plural(batch.runs, 'run')}"
+    for batch in progress.oldest[:SHOWN]:
+        text = f"  in flight for {duration(batch.seconds)} on {batch.host}: {plural(batch.runs, 'run')}"
+        yield text if batch.run is None else f"{text}, now {batch.run.run_id}, {batch.run.label}"
 
 
 def _rate(rate: float | None) -> str:
@@ -161,22 +243,7 @@ def _rate(rate: float | None) -> str:
 
 def is_running(path: Path) -> bool:
     """Whether a driver is running the sweep."""
-    progress = SweepDirectory.open(path).read_progress()
-    return progress is not None and _alive(progress)
-
-
-def _alive(progress: Progress) -> bool:
-    if progress.state != "running":
-        return False
-    if progress.host != socket.gethostname():
-        return time.time() - progress.updated < SILENCE_SECONDS
-    try:
-        os.kill(progress.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+    return liveness(SweepDirectory.open(path)) != "ended"
 
 
 def _ago(moment: float) -> str:

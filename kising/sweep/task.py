@@ -22,7 +22,8 @@ from kising.learning.checkpoint import save
 from kising.learning.scores import align, baseline, bond_shares, coverage, pruned, rmse
 from kising.learning.session import Session
 from kising.learning.starts import chain_seed
-from kising.model import BondScales, Couplings, Recording, bond_scales, draw_couplings, simulate
+from kising.model import BondScales, Couplings, Recording, Spins, bond_scales, draw_couplings, simulate
+from kising.seeds import random_stream
 from kising.sweep.execute.protocol import RunTimeout
 from kising.sweep.fold_task import perform_fold
 from kising.sweep.store.artifacts import pack
@@ -85,13 +86,24 @@ def _perform_simulated(run: Run, threads: int, deadline: _Deadline, saved: bytes
         connectivity=model.connectivity,
         bonds=model.bonds,
         bias=model.bias,
+        hidden_coupling=model.hidden_coupling,
         seed=run.network_seed,
     )
     recording = simulate(network, point.data.length, seed=run.data_seed)
+    if point.data.missing:
+        recording = recording._replace(visible=_with_gaps(recording.visible, run))
     deadline.check()
     if point.task == "learn":
         return (yield from _learn(run, network, recording, threads, deadline, saved))
     return _infer(run, network, recording, threads)
+
+
+def _with_gaps(visible: Spins, run: Run) -> Spins:
+    """The recording with 0 for missing entries. What is missing of a shorter recording, or where less is missing, is
+    missing here too.
+    """
+    chance = random_stream(run.missing_seed).random(visible.shape)
+    return np.where(chance < run.point.data.missing, 0, visible).astype(np.int8)
 
 
 class _Deadline:
@@ -142,19 +154,26 @@ def _learn(
     return {
         "estimator": result.estimator,
         "outcome": result.outcome,
+        "missing": result.missing,
         **{f"converged_{x}": done for x, done in result.converged.items()},
         **{f"rmse_{x}": scores[x] for x in result.converged},
         **(_coverage(couplings, errors, truth, scales, result.converged) if errors is not None else {}),
-        **(_after_pruning(couplings, truth, scales) if point.score.pruned else {}),
+        **(_after_pruning(couplings, truth, scales, result.converged) if point.score.pruned else {}),
         "baseline_rmse": baseline(point.model.connectivity),
         "iterations": result.iterations,
         "bp_converged": found.converged,
         "corrected": found.corrected,
         "log_likelihood": found.log_likelihood,
         "hidden_overlap": found.overlap,
-        **({"couplings": pack((*truth, *start.filled, *couplings))} if start is not None else {}),
+        **({"couplings": _packed(truth, start.filled, couplings)} if start is not None else {}),
         **({"trace": pack([result.state.trace])} if keep.trace else {}),
     }
+
+
+def _packed(*sets: Couplings) -> bytes:
+    """Couplings of the truth, of the start and as learned; M is in all of them where it is in one."""
+    coupled = any(x.M.size for x in sets)
+    return pack(block for x in sets for block in (x.with_M if coupled else x))
 
 
 def _coverage(
@@ -164,14 +183,22 @@ def _coverage(
     return {name: value for name, value in found.items() if name.rpartition("_")[2] in learned}
 
 
-def _after_pruning(couplings: Couplings, truth: Couplings, scales: BondScales) -> dict[str, object]:
+def _after_pruning(
+    couplings: Couplings, truth: Couplings, scales: BondScales, learned: Collection[str]
+) -> dict[str, object]:
     errors = rmse(pruned(couplings, bond_shares(truth)), truth, scales)
-    return {f"rmse_pruned_{x}": errors[x] for x in BONDS if x in errors}
+    return {f"rmse_pruned_{x}": errors[x] for x in BONDS if x in errors and x in learned}
 
 
 def _infer(run: Run, truth: Couplings, recording: Recording, threads: int) -> dict[str, object]:
     point = run.point
-    estep = EStep.of(point.learner, point.model.hidden, Sampling(seed=chain_seed(run.start_seed)))
+    estep = EStep.of(
+        point.learner,
+        point.model.hidden,
+        Sampling(seed=chain_seed(run.start_seed)),
+        coupled=point.model.hidden_coupling > 0,
+        gaps=point.data.missing > 0,
+    )
     found = assess(truth, recording, estep, against_exact=point.score.exact, threads=threads)
     return {
         "estimator": estep.estimator.name,
@@ -196,4 +223,5 @@ def _scales(point: Point) -> BondScales:
         strength=model.strength or 1.0,
         connectivity=model.connectivity,
         bias=model.bias,
+        hidden_coupling=model.hidden_coupling,
     )

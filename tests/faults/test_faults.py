@@ -116,8 +116,8 @@ def refusal(out: Path) -> str | None:
 @pytest.mark.parametrize(
     ("code", "lasts", "stride", "words"),
     [
-        (errno.ENOSPC, False, 31, "no space left"),
-        (errno.EROFS, True, 41, "read-only"),
+        (errno.ENOSPC, False, 61, "no space left"),
+        (errno.EROFS, True, 71, "read-only"),
         pytest.param(errno.ENOSPC, False, 1, "no space left", marks=pytest.mark.faults),
         pytest.param(errno.EROFS, True, 1, "read-only", marks=pytest.mark.faults),
     ],

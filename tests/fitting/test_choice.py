@@ -1,167 +1,168 @@
+"""`kising fit` with several numbers of hidden spins: a sweep in its folder, a choice, and a fit of it."""
+
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
+from support.bits import assert_same_bits
+from support.nodes import PATHS
 
-from kising import draw_couplings, fit, simulate
+from kising import draw_couplings, fit, run_sweep, simulate
 from kising.cli import main
-from kising.errors import InputError
-from kising.fitting.choice import Candidate, Score, Scores, choose_hidden, decide, independent_score
-from kising.fitting.folds import cut, without_silent
-from kising.recordings import as_segments
+from kising.learning.selection import OWN, choose_hidden, selection_spec
+
+OPTIONS = ["--hidden", "0,1,2", "--folds", "3", "--seed", "3", "--max-iterations", "40", "--local-debug"]
 
 
 @pytest.fixture(scope="module")
 def visible() -> np.ndarray:
-    return simulate(draw_couplings(6, 1, seed=1), 1500, seed=2).visible
+    return simulate(draw_couplings(6, 1, seed=1), 1200, seed=2).visible
 
 
-def numbered(lengths: list[int]):
-    """Trials whose first spins spell the number of the step, in binary."""
-    total = sum(lengths)
-    bits = (np.arange(total)[:, None] >> np.arange(12)) & 1
-    return as_segments(np.split(bits, np.cumsum(lengths)[:-1]))
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def steps(segments) -> list[int]:
-    return [int(n) for x in segments.spins for n in ((x > 0) @ (1 << np.arange(x.shape[1])))]
+def run(path: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["fit", str(path), *OPTIONS, *options])
 
 
-@pytest.mark.parametrize("lengths", [[100], [40, 60], [30, 20, 10, 15, 50, 25, 7]])
-def test_every_step_is_held_out_once_and_no_slice_crosses_a_border(lengths) -> None:
-    segments = numbered(lengths)
-    folds = cut(segments, 5)
-    assert sorted(n for fold in folds for n in steps(fold.held_out)) == list(range(sum(lengths)))
-    for fold in folds:
-        assert not set(steps(fold.held_out)) & set(steps(fold.training))
-        for part in fold:
-            for x in part.spins:
-                numbers = steps(as_segments([x, x]))[: len(x)]
-                assert numbers == list(range(numbers[0], numbers[0] + len(x)))
+def rows(folder: Path) -> pd.DataFrame:
+    return pd.read_parquet(folder / "choice" / "runs.parquet")
 
 
-def test_trials_stay_whole_where_there_are_enough() -> None:
-    segments = numbered([30, 20, 10, 15, 50, 25, 7])
-    held_out = [fold.held_out.lengths for fold in cut(segments, 5)]
-    assert sorted(n for lengths in held_out for n in lengths) == sorted(segments.lengths)
-    # As even as whole trials allow: the longest trial is a fold by itself.
-    assert sorted(map(sum, held_out)) == [25, 25, 27, 30, 50]
-
-
-def test_covariates_go_with_their_steps(visible) -> None:
-    inputs = np.arange(len(visible)) * 1.0
-    for fold in cut(as_segments(visible, covariates=inputs), 5):
-        for part in fold:
-            for x, u in zip(part.spins, part.covariates, strict=True):
-                np.testing.assert_array_equal(x, visible[u[:, 0].astype(int)])
-
-
-def test_a_recording_that_is_too_short_is_refused() -> None:
-    with pytest.raises(InputError, match="too short to hold out 5 parts"):
-        cut(numbered([12]), 5)
-
-
-def test_spins_that_are_silent_in_some_training_data_have_no_part(visible) -> None:
-    rare = -np.ones((len(visible), 1), np.int8)
-    rare[100:110] = 1  # inside the first block alone
-    folds, left_out = without_silent(as_segments(np.hstack([visible, rare])), lambda x: cut(x, 5))
-    assert left_out == ("6",)
-    assert {fold.training.n_visible for fold in folds} == {6}
-
-
-def candidates(**joint: list[float]) -> list[Candidate]:
-    return [
-        Candidate(int(name[1:]), tuple(Score(x, x, converged=True) for x in each))
-        for name, each in joint.items()
-    ]
-
-
-def test_the_smallest_within_one_paired_standard_error_is_chosen() -> None:
-    base = np.array([-3.0, -9.0, -5.0])
-    # Folds differ by much more than numbers do: only paired differences can tell these apart.
-    far = candidates(_0=base - 0.2, _1=base, _2=base + np.array([0.1, 0.11, 0.09]))
-    assert decide(far, [0, 1, 2])[0] == 2
-    near = candidates(_0=base - 0.2, _1=base, _2=base + np.array([0.1, -0.08, 0.01]))
-    number, why = decide(near, [0, 1, 2])
-    assert number == 1
-    assert "within one standard error" in why
-    assert decide(near, [0, 2])[0] == 2
-    assert decide(candidates(_0=base, _1=base - 1), [0, 1])[0] == 0
-
-
-def test_what_diverged_is_not_chosen() -> None:
-    able = candidates(_0=[-3.0, -3.1], _1=[np.nan, -1.0])
-    assert decide(able, [0, 1])[0] == 0
-    assert decide(able, [1]) == (1, "Nh = 1: learning diverged in some fold of every number.")
-
-
-def test_independent_spins_score_by_their_rates() -> None:
-    rng = np.random.default_rng(1)
-    fold = cut(as_segments(rng.random((20_000, 3)) < [0.1, 0.5, 0.8]), 5)[0]
-    p = np.array([0.1, 0.5, 0.8])
-    entropy = -float(np.sum(p * np.log(p) + (1 - p) * np.log(1 - p)))
-    assert independent_score(fold) == pytest.approx(-entropy, abs=0.05)
-
-
-def test_scores_are_those_of_fits_and_are_not_computed_twice(visible, tmp_path) -> None:
-    folds = cut(as_segments(visible), 3)
-    made = []
-
-    def learn(segments, hidden: int, title: str):
-        made.append(title)
-        return fit(segments, hidden, seed=3)
-
-    def choose(identity: str):
-        scores = Scores(tmp_path / "choice.json", identity, pytest.fail)
-        return choose_hidden([1, 2], folds, learn, scores, threads=1)
-
-    choice = choose("mine")
-    assert len(made) == 9  # the baseline 0 too
-    assert [one.hidden for one in choice.candidates] == [0, 1, 2]
-    assert choice.hidden == 1
-    expected = fit(folds[1].training, 1, seed=3).log_likelihood(folds[1].held_out)
-    assert choice.candidates[1].joint[1] == expected
-    again = choose("mine")
-    assert len(made) == 9
-    assert list(again.lines()) == list(choice.lines())
-    (tmp_path / "choice.json").write_text(
-        (tmp_path / "choice.json").read_text().replace("hidden 2 fold 2", "hidden 9 fold 2")
-    )
-    choose("mine")
-    assert made[9:] == ["fit 1 of 1: Nh = 2, fold 3 of 3"]
-    choose("other")
-    assert len(made) == 19
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"identity": "mine", "scores": 3}', "[" * 100_000])
-def test_damaged_scores_are_computed_anew(text: str, tmp_path) -> None:
-    lines: list[str] = []
-    (tmp_path / "choice.json").write_text(text)
-    assert Scores(tmp_path / "choice.json", "mine", lines.append).get("hidden 0 fold 0") is None
-    assert lines == ["choice.json cannot be read: scores are computed anew"]
-
-
-def test_the_command_chooses_and_tells_why(visible, tmp_path) -> None:
+def test_the_choice_is_that_of_the_sweep_and_the_fit_is_of_everything(visible, tmp_path) -> None:
     np.save(tmp_path / "data.npy", visible)
-    command = ["fit", str(tmp_path / "data.npy"), "--hidden", "0,1,2", "--folds", "3", "--seed", "3"]
-    result = CliRunner().invoke(main, [*command, "--max-iterations", "60"])
+    result = run(tmp_path / "data.npy")
     assert "<- chosen" in result.output
     assert "Chosen: 1 hidden spin" in result.output
-    about = json.loads((tmp_path / "data.fit" / "fit.json").read_text())
+    folder = tmp_path / "data.fit"
+    about = json.loads((folder / "fit.json").read_text())
     assert about["hidden"] == about["choice"]["hidden"] == 1
-    assert [len(one["joint"]) for one in about["choice"]["scores"]] == [3, 3, 3]
-    assert "Held-out scores" in (tmp_path / "data.fit" / "index.html").read_text()
+    with np.load(folder / "couplings.npz") as found:
+        np.testing.assert_array_equal(found["J"], fit(visible, 1, seed=3, max_iterations=40).couplings.J)
+    # The same sweep by itself, of the same recording as it was given.
+    spec = selection_spec(tmp_path / "data.npy", [0, 1, 2], seed=3, folds=3, learner={"max_iterations": 40})
+    alone = run_sweep(spec, out=tmp_path / "alone", in_process=True).runs
+    alone["data.file"] = "recording.npz"
+    assert_same_bits(rows(folder), alone)
+    choice = choose_hidden(alone)
+    assert about["choice"]["why"] == choice.reason
+    for one, written in zip(choice.candidates, about["choice"]["candidates"], strict=True):
+        assert [written[column] for column in OWN] == [list(one.scores[column]) for column in OWN]
+    page = (folder / "index.html").read_text()
+    assert "Held-out scores" in page
+    assert choice.reason in page
+
+
+def test_the_same_command_computes_nothing_twice_and_other_data_everything_anew(visible, tmp_path) -> None:
+    np.save(tmp_path / "data.npy", visible)
+    run(tmp_path / "data.npy")
+    before = rows(tmp_path / "data.fit")
+    again = run(tmp_path / "data.npy")
+    assert "9 of 9 runs are finished already" in again.stderr
+    pd.testing.assert_frame_equal(rows(tmp_path / "data.fit"), before)
+    more = run(tmp_path / "data.npy", "--hidden", "0,1,3")
+    assert "6 of 9 runs are finished already" in more.stderr
+    np.save(tmp_path / "data.npy", -visible)
+    other = run(tmp_path / "data.npy")
+    assert "are not in this plan (the sweep was edited, or its recording changed)" in other.stderr
+    assert not set(rows(tmp_path / "data.fit")["run_id"]) & set(before["run_id"])
+
+
+def test_spins_that_are_silent_in_some_training_data_have_no_part_in_the_scores(visible, tmp_path) -> None:
+    rare = -np.ones((len(visible), 1), np.int8)
+    rare[100:110] = 1  # inside the first block alone
+    np.save(tmp_path / "data.npy", np.hstack([visible, rare]))
+    result = run(tmp_path / "data.npy")
+    assert "no part in the scores: spin 6 never changed in the training data of some fold" in result.stderr
+    assert set(rows(tmp_path / "data.fit")["model.visible"]) == {6}
     with np.load(tmp_path / "data.fit" / "couplings.npz") as found:
-        np.testing.assert_array_equal(found["J"], fit(visible, 1, seed=3, max_iterations=60).couplings.J)
+        assert found["J"].shape == (7, 7)
+
+
+def test_gaps_trials_inputs_and_options_reach_the_sweep(visible, tmp_path) -> None:
+    gaps = visible[:900].astype(float)
+    gaps[200] = np.nan
+    np.savez(
+        tmp_path / "data.npz",
+        trial_0=gaps,
+        trial_1=visible[900:].astype(float),
+        covariates=np.random.default_rng(1).standard_normal((1200, 1)),
+    )
+    result = run(tmp_path / "data.npz", "--estep-tolerance", "1e-8", "--estimator", "bp", "--prior", "2")
+    assert "<- chosen" in result.output, result.output
+    found = rows(tmp_path / "data.fit")
+    assert set(found["learner.prior"]) == {"2.0"}
+    assert set(found["learner.estep.tolerance"]) == {1e-8}
+    assert found["converged_F"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--folds", "600"], "the recording is too short to hold out 600 parts of it"),
+        (["--hidden", "1,30", "--estimator", "exact"], "too large for estimator exact"),
+        (["--out", "x.npz"], "choosing the number of hidden spins writes a folder"),
+    ],
+)
+def test_mistakes_are_one_line_and_write_nothing(options, message, visible, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("data.npy", visible)
+    result = run(Path("data.npy"), *options)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert len(result.output.splitlines()) == 1
+    assert {x.name for x in tmp_path.iterdir()} == {"data.npy"}
 
 
 def test_independent_spikes_need_no_hidden_spin(tmp_path) -> None:
     rng = np.random.default_rng(4)
     np.save(tmp_path / "data.npy", rng.random((3000, 5)) < np.linspace(0.02, 0.15, 5))
-    command = ["fit", str(tmp_path / "data.npy"), "--hidden", "0,1", "--folds", "3", "--seed", "3"]
-    result = CliRunner().invoke(main, [*command, "--prior", "3", "--max-iterations", "40"])
+    result = run(tmp_path / "data.npy", "--hidden", "0,1", "--prior", "3")
     assert result.exit_code == 0, result.output
     assert "Chosen: 0 hidden spins" in result.output
+
+
+def test_ctrl_c_says_how_to_go_on(visible, tmp_path) -> None:
+    np.save(tmp_path / "data.npy", visible)
+    script = (
+        "import os, signal, sys\n"
+        "import kising.sweep.fold_task as task\n"
+        "real, count = task._scores, []\n"
+        "def scores(*args):\n"
+        "    count.append(1)\n"
+        "    if len(count) == 7: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return real(*args)\n"
+        "task._scores = scores\n"
+        "from kising.cli import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    command = ["fit", str(tmp_path / "data.npy"), *OPTIONS]
+    stopped = subprocess.run(
+        [sys.executable, "-c", script, *command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": PATHS},
+        timeout=180,
+    )
+    assert stopped.returncode == 128 + signal.SIGINT, stopped.stderr
+    assert "stopped by SIGINT; to go on: kising fit" in stopped.stderr
+    assert not (tmp_path / "data.fit" / "fit.json").exists()
+    result = run(tmp_path / "data.npy")
+    (finished,) = re.findall(r"(\d+) of 9 runs are finished already", result.stderr)
+    assert 0 < int(finished) < 9
+    found = rows(tmp_path / "data.fit")
+    assert (found["status"] == "done").all()
+    assert (tmp_path / "data.fit" / "fit.json").exists()

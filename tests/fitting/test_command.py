@@ -193,3 +193,27 @@ def test_mistakes_are_refused_before_anything_is_fitted(
     result = run("data.npy", "--seed", 0, *options)
     assert result.exit_code == 2, result.output
     assert message in result.output
+
+
+def test_couplings_among_hidden_spins_are_a_flag(tmp_path) -> None:
+    network = draw_couplings(6, 1, bias=0.3, hidden_coupling=2.0, seed=1)
+    recording = simulate(network, 1500, seed=2).visible
+    np.save(tmp_path / "data.npy", recording)
+    expected = fit(recording, 1, seed=3, hidden_couplings=True, errors=True)
+    for words in (("--hidden-couplings",), ("--hidden-couplings", "true")):
+        result = run(tmp_path / "data.npy", "--hidden", 1, "--seed", 3, *words)
+        assert result.exit_code == 0, result.output
+        assert "M  hidden <- hidden" in result.output
+        with np.load(tmp_path / "data.fit" / "couplings.npz", allow_pickle=False) as found:
+            assert_same(found, expected)
+            np.testing.assert_array_equal(found["M_error"], expected.standard_error.M)
+    page = (tmp_path / "data.fit" / "index.html").read_text()
+    assert "M: hidden to hidden" in page
+    told = json.loads((tmp_path / "data.fit" / "fit.json").read_text())
+    assert told["options"]["hidden_couplings"] is True
+    wrong = run(tmp_path / "data.npy", "--hidden", 1, "--seed", 3, "--estimator", "bp", "--hidden-couplings")
+    assert wrong.exit_code == 2
+    assert "estimator bp does not know couplings M among hidden spins; take exact" in wrong.output
+    mistaken = run("--hidden-couplings", tmp_path / "data.npy", "--hidden", 1, "--seed", 3)
+    assert mistaken.exit_code == 2
+    assert "is neither true nor false" in mistaken.output

@@ -9,18 +9,21 @@ import pytest
 from support.browsers import BROWSER, look_at_figures
 
 from kising import draw_couplings, fit, simulate
-from kising.fitting.choice import Candidate, Choice, Score
 from kising.fitting.page import page, verdict
 from kising.fitting.record import record
+from kising.learning.selection import Choice, choose_hidden
 from kising.recordings import as_segments
 
 
 def choice_of(hidden: int) -> Choice:
-    able = tuple(
-        Candidate(n, tuple(Score(-3 - n - k / 9, -4 - k / 9, converged=True) for k in range(3)))
-        for n in (0, hidden)
-    )
-    return Choice(hidden, f"Nh = {hidden} is chosen: for the test", able, (-5.0, -5.1, -5.2), ("<silent>",))
+    rows = [
+        {"model.hidden": n, "realization": k, "held_out": -3 + n - k / 9, "forecast": -4 - k / 9}
+        | {"held_out_memoryless": -5.0 + n, "forecast_memoryless": -6.0}
+        | {"held_out_visible_only": -3 - k / 9, "forecast_visible_only": -3 - k / 9, "outcome": "converged"}
+        for n in (1, hidden)
+        for k in range(3)
+    ]
+    return choose_hidden(rows)
 
 
 def made(visible: int, hidden: int, *, choice: bool = False, names=None, **options) -> str:
@@ -93,6 +96,15 @@ def test_figures_take_the_colour_of_the_text(pages) -> None:
 )
 def test_a_page_has_its_parts(name, headings, pages) -> None:
     assert re.findall(r"<h2>(.*?)</h2>", pages[name]) == [*headings, "Provenance"]
+
+
+def test_held_out_scores_stand_beside_the_baselines(pages) -> None:
+    table = pages["small"].partition("<th>hidden spins</th>")[2].partition("</table>")[0]
+    rows = [re.findall(r"<td>(.*?)</td>", row) for row in table.split("<tr")[1:]]
+    assert [row[0] for row in rows] == ["none (baseline)", "1", "2 (chosen)"]
+    assert rows[0][1:3] == ["-3.11111 ± 0.06415"] * 2
+    assert [row[3] for row in rows[1:]] == ["-4.00000 ± 0.00000", "-3.00000 ± 0.00000"]
+    assert "Chosen: 2 hidden spins" in pages["small"]
 
 
 def test_without_errors_the_page_says_so(pages) -> None:

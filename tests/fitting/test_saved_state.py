@@ -9,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from kising import draw_couplings, fit, simulate
 from kising.blocks import BLOCKS
+from kising.cli import main
 from kising.fitting.saved_state import SavedState, identity
 from kising.learning.checkpoint import save
+from kising.learning.session import Session
 from kising.recordings import as_segments
 
 # The command with slow iterations, each of which prints a line, and checkpoints as often as EVERY says, in seconds.
@@ -85,7 +88,7 @@ def check_result(folder: Path, visible: np.ndarray, method: str) -> None:
     assert not (folder / "checkpoint").exists()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["exact", pytest.param("gibbs", marks=pytest.mark.slow)])
 def test_the_same_command_goes_on_after_a_kill_bit_for_bit(method, visible, tmp_path) -> None:
     recording, folder = tmp_path / "data.npy", tmp_path / "data.fit"
     np.save(recording, visible)
@@ -102,7 +105,9 @@ def test_the_same_command_goes_on_after_a_kill_bit_for_bit(method, visible, tmp_
     check_result(folder, visible, method)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_a_signal_saves_and_tells_how_to_go_on(number, code, visible, tmp_path) -> None:
     recording, folder = tmp_path / "data.npy", tmp_path / "data.fit"
     np.save(recording, visible)
@@ -123,17 +128,69 @@ def test_a_signal_saves_and_tells_how_to_go_on(number, code, visible, tmp_path) 
     check_result(folder, visible, "exact")
 
 
-def test_a_checkpoint_of_another_fit_is_ignored_with_a_line(visible, tmp_path) -> None:
-    recording, folder = tmp_path / "data.npy", tmp_path / "data.fit"
+class Killed(BaseException):
+    """In the place of a kill: nothing of ours catches it."""
+
+
+def fit_command(recording: Path, *options: str):
+    command = ["fit", str(recording), "--hidden", "2", "--seed", "3", "--max-iterations", "40", *options]
+    return CliRunner().invoke(main, command)
+
+
+def raise_killed(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def test_a_checkpoint_of_another_fit_is_ignored_with_a_line(visible, tmp_path, monkeypatch) -> None:
+    recording = tmp_path / "data.npy"
     np.save(recording, visible)
-    child = start(recording, "gibbs")
-    wait_for_checkpoint(folder, child)
-    child.kill()
-    child.communicate()
-    child = start(recording, "exact")
-    _, remarks = child.communicate(timeout=120)
-    assert "the checkpoint is of other data, options or another version: learning begins anew" in remarks
-    check_result(folder, visible, "exact")
+    with monkeypatch.context() as patch:
+        patch.setattr("kising.learning.session.standard_errors", raise_killed)
+        with pytest.raises(Killed):
+            fit_command(recording, "--prior", "3")
+    again = fit_command(recording)
+    assert "the checkpoint is of other data, options or another version: learning begins anew" in again.stderr
+    with np.load(tmp_path / "data.fit" / "couplings.npz") as found:
+        np.testing.assert_array_equal(found["J"], fit(visible, 2, seed=3, max_iterations=40).couplings.J)
+
+
+def test_a_kill_during_the_standard_errors_costs_no_learning(visible, tmp_path, monkeypatch) -> None:
+    recording = tmp_path / "data.npy"
+    np.save(recording, visible)
+    with monkeypatch.context() as patch:
+        patch.setattr("kising.learning.session.standard_errors", raise_killed)
+        with pytest.raises(Killed):
+            fit_command(recording)
+    with monkeypatch.context() as patch:
+        patch.setattr("kising.learning.session.Session.advance", raise_killed)
+        again = fit_command(recording)
+    assert "going on from the checkpoint: fit, iteration " in again.stderr
+    expected = fit(visible, 2, seed=3, max_iterations=40, errors=True)
+    with np.load(tmp_path / "data.fit" / "couplings.npz") as found:
+        np.testing.assert_array_equal(found["J_error"], expected.standard_error.J)
+
+
+def test_pilots_are_not_made_twice(visible, tmp_path, monkeypatch) -> None:
+    recording = tmp_path / "data.npy"
+    np.save(recording, visible)
+    expected = fit(visible, 2, seed=3, max_iterations=40, starts=2)
+    real = Session.advance
+
+    def killed_later(session, state):
+        # Pilots have fewer slices or iterations; learning itself is killed in its third iteration.
+        if session.learner.starts == 2 and session.given_start is None and state.iteration == 2:
+            raise Killed
+        return real(session, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "advance", killed_later)
+        with pytest.raises(Killed):
+            fit_command(recording, "--starts", "2")
+    with monkeypatch.context() as patch:
+        patch.setattr("kising.learning.session.likeliest_start", raise_killed)
+        fit_command(recording, "--starts", "2")
+    with np.load(tmp_path / "data.fit" / "couplings.npz") as found:
+        np.testing.assert_array_equal(found["J"], expected.couplings.J)
 
 
 def damaged(found: bytes, kind: str) -> bytes:

@@ -33,17 +33,17 @@ def package_with_kernels(place: Path) -> tuple[dict[str, Path], list[Path]]:
         "tuples": write(package, "tuples.py", "from typing import NamedTuple\n"),
         "report": write(package, "report.py", "from demo.inner import kernel\nimport numbers\n"),
     }
-    indexes = [write(package, f"inner/__pycache__/{name}.nbi", "") for name in ("first", "second")]
+    indexes = [write(place / "cache", f"inner_0123/{name}.nbi", "") for name in ("first", "second")]
     return sources, indexes
 
 
 def test_kernels_older_than_a_source_they_may_depend_on_are_removed(tmp_path: Path) -> None:
     for name in ("kernel", "helper", "tuples"):
         sources, (first, second) = package_with_kernels(tmp_path / name)
-        bytecode = write(tmp_path / name / "demo", "inner/__pycache__/kernel.pyc", "")
+        bytecode = write(tmp_path / name / "cache", "inner_0123/kernel.nbc", "")
         changed = sources.pop(name)
         age(bytecode, *sources.values(), first, changed, second)
-        remove_stale_kernels(tmp_path / name / "demo")
+        remove_stale_kernels(tmp_path / name / "demo", tmp_path / name / "cache")
         assert (first.exists(), second.exists(), bytecode.exists()) == (False, True, True), name
 
 
@@ -51,13 +51,13 @@ def test_other_sources_leave_kernels_alone(tmp_path: Path) -> None:
     sources, (first, second) = package_with_kernels(tmp_path)
     changed = sources.pop("report")
     age(*sources.values(), first, second, changed)
-    remove_stale_kernels(tmp_path / "demo")
+    remove_stale_kernels(tmp_path / "demo", tmp_path / "cache")
     assert first.exists()
     assert second.exists()
 
 
 def test_a_missing_package_is_no_error(tmp_path: Path) -> None:
-    remove_stale_kernels(tmp_path / "nowhere")
+    remove_stale_kernels(tmp_path / "nowhere", tmp_path / "neither")
 
 
 def test_kernel_sources_are_the_science_and_not_the_sweep() -> None:

@@ -18,6 +18,7 @@ HOME = PACKAGE / "kernels" / "numba_internals.py"
 
 NAMES = {
     "llvmlite.ir",
+    "numba.core.config",
     "numba.core.cgutils.get_or_insert_function",
     "numba.core.typing.templates.AbstractTemplate",
     "numba.core.typing.templates.infer_global",
@@ -121,16 +122,31 @@ def test_a_type_of_our_own(interface: str, own_type: dict[str, str]) -> None:
         assert own_type.get(interface, "not reached") == ""
 
 
-def test_the_index_of_a_kernel_lies_where_stale_ones_are_looked_for(tmp_path: Path) -> None:
-    from kising.kernels.numba_internals import CACHE_INDEXES
-
-    with contract("numba", "the cache index, __pycache__/*.nbi", HOME):
+def test_a_kernel_is_kept_where_it_is_told_to_be(tmp_path: Path) -> None:
+    with contract(
+        "numba", "numba.core.config.CACHE_DIR, read when a function is decorated, and its indexes", HOME
+    ):
         (tmp_path / "one.py").write_text(
-            "import numba\n@numba.njit(cache=True)\ndef f(x):\n    return x + 1\nassert f(1) == 2\n"
+            "import numba, pathlib\n"
+            "from kising.kernels.numba_internals import CACHE_INDEXES, cache_in\n"
+            "with cache_in(pathlib.Path('ours')):\n"
+            "    @numba.njit(cache=True)\n"
+            "    def f(x):\n        return x + 1\n"
+            "@numba.njit(cache=True)\ndef g(x):\n    return x + 2\n"
+            "assert (f(1), g(1)) == (2, 3)\n"
+            "print(len(list(pathlib.Path('ours').rglob(CACHE_INDEXES))))\n"
+            "print(len(list(pathlib.Path('theirs').rglob(CACHE_INDEXES))))\n"
         )
-        environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-        subprocess.run([sys.executable, "one.py"], cwd=tmp_path, env=environment, check=True)
-        assert len(list(tmp_path.rglob(CACHE_INDEXES))) == 1
+        environment = {**os.environ, "NUMBA_CACHE_DIR": "theirs", "PYTHONPATH": str(PACKAGE.parent)}
+        found = subprocess.run(
+            [sys.executable, "one.py"],
+            cwd=tmp_path,
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert found.stdout.split() == ["1", "1"]
 
 
 OWN_TYPE = """

@@ -7,7 +7,7 @@ import pytest
 from support.brute_force import gradient_of_bonds
 
 from kising import Couplings, bond_scales, draw_couplings, fit, simulate
-from kising.blocks import BONDS
+from kising.blocks import REQUIRED
 from kising.learning import errors as module
 from kising.learning.errors import information, standard_errors
 from kising.learning.layout import slopes
@@ -96,7 +96,7 @@ def test_a_network_that_is_too_large_is_refused_before_learning() -> None:
 
 def covered(networks: range, *, visible: int, hidden: int, length: int, estimator: str) -> dict[str, float]:
     """How many of the true couplings lie within 1.96 standard errors of the learned ones."""
-    inside: dict[str, list[float]] = {x: [] for x in BONDS}
+    inside: dict[str, list[float]] = {x: [] for x in REQUIRED}
     scales = bond_scales(visible, hidden, strength=1.0, connectivity=1.0)
     for n in networks:
         truth = draw_couplings(visible, hidden, seed=[n, 1])
@@ -105,7 +105,7 @@ def covered(networks: range, *, visible: int, hidden: int, length: int, estimato
             spins, hidden, estimator=estimator, start="signs", truth=truth, scales=scales, seed=[n, 3], errors=True,
             bias=False,
         )  # fmt: skip
-        for name in BONDS:
+        for name in REQUIRED:
             x, error, true = (getattr(y, name) for y in (found.couplings, found.standard_error, truth))
             inside[name].append(float(np.mean(np.abs(x - true) < 1.96 * error)))
     return {name: float(np.mean(x)) for name, x in inside.items()}

@@ -7,7 +7,7 @@ import pytest
 from support.brute_force import gradient_of_bonds
 
 from kising import bond_scales, draw_couplings, fit, gradient, simulate
-from kising.errors import InputError, RecordingWarning
+from kising.errors import InputError
 from kising.learning.layout import slopes as blocks_of
 from kising.learning.scores import scales_of
 from kising.learning.session import Session
@@ -253,12 +253,3 @@ def test_fits_are_printed_on_one_screen_and_compared_by_what_they_hold() -> None
     assert one != other
     assert "J=<8×8 float64>" in repr(one)
     assert len(repr(one)) < 2000
-
-
-def test_an_input_far_from_zero_is_reported_with_the_cure() -> None:
-    rng = np.random.default_rng(1)
-    visible = np.where(rng.random((300, 4)) < 0.5, -1, 1)
-    u = rng.normal([0.0, 5.0], 1.0, (300, 2))
-    with pytest.warns(RecordingWarning, match=r"input .* has mean 5.* subtract the mean") as found:
-        fit(visible, 0, covariates=u, seed=1, max_iterations=2)
-    assert len(found) == 1

@@ -22,8 +22,8 @@ def test_places_are_those_of_the_blocks_in_the_vector() -> None:
     scales = nominal_scales(3, 2)
     vector = flatten(couplings, scales)
     found = places(couplings)
-    assert [part.start for part in found] == [0, 9, 15, 21, 24, 26, 26]
-    assert [part.start for part in places(couplings.only(()))] == [0, 9, 15, 21, 21, 21, 21]
+    assert [part.start for part in found] == [0, 9, 15, 21, 24, 26, 26, 26]
+    assert [part.start for part in places(couplings.only(()))] == [0, 9, 15, 21, 21, 21, 21, 21]
     for part, x, sd in zip(found, couplings, scales, strict=True):
         np.testing.assert_array_equal(vector[part], (x / sd).ravel())
 

@@ -8,7 +8,7 @@ import pytest
 from support.spin_data import TimeSeries, random_spins
 
 from kising.errors import InputError
-from kising.recordings import as_segments
+from kising.recordings import as_segments, read_recording
 
 X = random_spins(120, 4)
 U = np.random.default_rng(3).normal(size=(120, 2))
@@ -54,7 +54,9 @@ def test_a_single_input_may_be_flat(data, inputs) -> None:
 def test_inputs_need_not_be_known_where_spins_are_missing() -> None:
     data, inputs = X.astype(float), U.copy()
     data[10, 1] = inputs[10] = np.nan
-    segments = as_segments(data, inputs)
+    with pytest.raises(InputError, match=r"covariate u0 at step 10 is nan: .* leave that step out"):
+        as_segments(data, inputs)
+    segments = as_segments(data, inputs, missing="drop")
     assert segments.lengths == (10, 109)
     np.testing.assert_array_equal(segments.covariates[1], U[11:])
 
@@ -83,3 +85,16 @@ def test_inputs_that_do_not_fit_are_refused(case: str) -> None:
     data, inputs, message = BAD[case]
     with pytest.raises(InputError, match=message):
         as_segments(data, inputs)
+
+
+def test_inputs_of_an_archive_have_the_names_of_its_arrays(tmp_path) -> None:
+    np.save(tmp_path / "data.npy", X)
+    np.savez(tmp_path / "inputs.npz", light=U[:, 0], sound=U[:, 1])
+    segments = read_recording(tmp_path / "data.npy", covariates=tmp_path / "inputs.npz")
+    assert segments.covariate_names == ("light", "sound")
+    np.testing.assert_array_equal(segments.covariates[0], U)
+    np.savez(tmp_path / "data.npz", spins=X, covariates=U, covariate_names=["light", "sound"])
+    assert read_recording(tmp_path / "data.npz").covariate_names == ("light", "sound")
+    np.savez(tmp_path / "data.npz", spins=X, covariates=U, covariate_names=["light"])
+    with pytest.raises(InputError, match="1 name for 2 inputs"):
+        read_recording(tmp_path / "data.npz")

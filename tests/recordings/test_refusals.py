@@ -65,7 +65,7 @@ BAD = {
     ),
     "two steps": (X[:2, :1], "no segment has 3 steps in a row"),
     "short trials": ([X[:2], X[:2]] * 50, "no segment has 3 steps in a row"),
-    "only gaps": (X * np.nan, "200 steps of 200 have missing entries; spin 0 has most gaps .100%"),
+    "only gaps": (X * np.nan, "200 steps of 200 have no entry; spin 0 has most gaps .100%"),
     "transposed": (random_spins(6000, 15).T, "15 steps of 6,000 spins: rows are steps; .*data.T"),
     "transposed trials": ([X[:20].T, X[20:40].T], r"10 steps of 20 spins.*\[trial.T for trial in data\]"),
     "a path": ("spikes.npy", r"kising.read_recording\(path\)"),
@@ -89,9 +89,9 @@ def test_what_is_not_a_recording_is_refused(case: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("missing", ["sample", "keep", None])
-def test_only_dropping_is_there_yet(missing: str) -> None:
-    with pytest.raises(InputError, match=r"must be 'drop'.*sampling missing entries is not available yet"):
+@pytest.mark.parametrize("missing", ["keep", None])
+def test_gaps_are_sampled_or_dropped(missing: str) -> None:
+    with pytest.raises(InputError, match=r"must be 'sample', which keeps gaps.*or 'drop'"):
         as_segments(X, missing=missing)
 
 

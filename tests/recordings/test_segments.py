@@ -53,13 +53,13 @@ def test_gaps_split_a_recording_into_the_runs_between_them(up: np.ndarray, gaps:
             run = []
     if not runs:
         with pytest.raises(InputError, match="3 steps in a row"):
-            as_segments(data)
+            as_segments(data, missing="drop")
         return
     absent = np.isnan(data)
     objects = [np.where(absent, nothing, data) for nothing in (None, pd.NA)]
     masked = np.ma.masked_array(up, mask=absent)
     for form in (data, masked, masked.astype(object), pd.DataFrame(data).astype("Int8"), *objects):
-        segments = as_segments(form, np.arange(60.0))
+        segments = as_segments(form, np.arange(60.0), missing="drop")
         assert [np.ravel(x).tolist() for x in segments.covariates] == runs
         assert segments.origins == tuple((0, run[0]) for run in runs)
         for spins, run in zip(segments.spins, runs, strict=True):

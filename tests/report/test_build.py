@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,21 @@ def test_the_page_says_claims_and_provenance(built) -> None:
         assert claim["verdict"] in ("holds", "does not hold", "not enough data")
     assert "numerics" in text
     assert "core-hours" in text
+
+
+def test_provenance_has_the_times_of_the_first_and_the_last_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    began = datetime.now(UTC).replace(microsecond=0)
+    run_sweep({**SWEEP, "realizations": 1}, out=tmp_path / "r", in_process=True)
+    time.sleep(1.1)
+    run_sweep(SWEEP, out=tmp_path / "r", in_process=True)
+    ended = datetime.now(UTC)
+    made = build(tmp_path / "r", refresh_tables(tmp_path / "r")).document["provenance"]
+    names = ("first session began", "first runs finished", "last runs finished")
+    times = [datetime.strptime(made[name], "%Y-%m-%d %H:%M:%S %Z").replace(tzinfo=UTC) for name in names]
+    assert began <= times[0] <= times[1] < times[2] <= ended
 
 
 def test_the_document_is_json_without_nan_and_the_same_every_time(built) -> None:

@@ -120,6 +120,15 @@ def test_all_runs_converging_is_seen() -> None:
     assert (some, every, few) == (["holds"], ["does not hold"], ["not enough data"])
 
 
+@pytest.mark.parametrize(
+    ("strong", "where"),
+    [([1.0], ["c = 1, g = 1"]), ([1.0, 2.0], ["c = 1, g = 1", "c = 1, g = 2"])],
+)
+def test_a_claim_on_dense_networks_says_where_once(strong: list[float], where: list[str]) -> None:
+    rows = strengths({g: [1, 2, 3] for g in strong}, 3)
+    assert [one.where for one in found(rows, "4") if "never" in one.claim] == where
+
+
 def corrections(diverged: list[bool], ratio: float):
     wobble = noise(2)
     return [

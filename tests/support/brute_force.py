@@ -24,7 +24,7 @@ def enumerate_slices(
     couplings: Couplings, visible: np.ndarray, covariates: np.ndarray | None = None
 ) -> Averages:
     """Averages of every slice by direct summation over all hidden states."""
-    J, K, L, h, b0, F, G = couplings
+    J, K, L, h, b0, F, G, _ = couplings
     u = np.zeros((len(visible), 0)) if covariates is None else covariates
     states = np.array(list(itertools.product([-1.0, 1.0], repeat=K.shape[1])))
     rows = []
@@ -46,6 +46,71 @@ def enumerate_slices(
             )
         )
     return Averages(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+class PathAverages(NamedTuple):
+    """Of one segment, one row per step t = 1..T-1; the likelihood is that of s(2..T) given s(1)."""
+
+    m: np.ndarray
+    mu: np.ndarray
+    pair: np.ndarray
+    in_time: np.ndarray
+    log_likelihood: float
+
+
+def enumerate_paths(
+    couplings: Couplings, visible: np.ndarray, covariates: np.ndarray | None = None
+) -> PathAverages:
+    """Averages of a segment by direct summation over all paths of the hidden spins, σ(1) uniform."""
+    J, K, L, h, b, F, G, M = couplings
+    u = np.zeros((len(visible), 0)) if covariates is None else covariates
+    nh, steps = K.shape[1], len(visible) - 1
+    states = list(itertools.product([-1.0, 1.0], repeat=nh))
+    paths = np.array(list(itertools.product(states, repeat=steps)))
+    log_joint = np.full(len(paths), -nh * np.log(2.0))
+    tau = np.empty((len(paths), steps, len(J)))
+    for t in range(steps):
+        f = J @ visible[t] + h + F @ u[t] + paths[:, t] @ K.T
+        log_joint += f @ visible[t + 1] - np.logaddexp(f, -f).sum(axis=1)
+        tau[:, t] = np.tanh(f)
+        if t + 1 < steps:
+            B = L @ visible[t] + b + G @ u[t] + paths[:, t] @ M.T
+            log_joint += np.sum(paths[:, t + 1] * B - np.logaddexp(B, -B), axis=1)
+    top = log_joint.max()
+    weights = np.exp(log_joint - top)
+    posterior = weights / weights.sum()
+    in_time = np.zeros((steps, nh, nh))
+    in_time[:-1] = np.einsum("p,pta,ptb->tab", posterior, paths[:, 1:], paths[:, :-1])
+    return PathAverages(
+        np.einsum("p,pti->ti", posterior, tau),
+        np.einsum("p,pta->ta", posterior, paths),
+        np.einsum("p,pti,ptb->tib", posterior, tau, paths),
+        in_time,
+        top + np.log(weights.sum()),
+    )
+
+
+def coupled_network(
+    seed: int,
+    *,
+    visible: int = 3,
+    hidden: int = 2,
+    inputs: int = 0,
+    strength: float = 1.0,
+    hidden_coupling: float = 1.5,
+    lengths: tuple[int, ...] = (6, 3, 5),
+) -> tuple[Couplings, list[np.ndarray], list[np.ndarray] | None]:
+    """A network with M, biases and inputs, segments of it, and the inputs of each."""
+    rng = np.random.default_rng((seed, 78))
+    couplings = draw_couplings(
+        visible, hidden, strength=strength, bias=0.4, hidden_coupling=hidden_coupling, seed=seed
+    )._replace(F=0.5 * rng.standard_normal((visible, inputs)), G=0.5 * rng.standard_normal((hidden, inputs)))
+    covariates = [rng.standard_normal((length, inputs)) for length in lengths]
+    segments = [
+        simulate(couplings, length, covariates=u, seed=(seed, k)).visible
+        for k, (length, u) in enumerate(zip(lengths, covariates, strict=True))
+    ]
+    return couplings, segments, covariates if inputs else None
 
 
 def small_network(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -87,13 +88,15 @@ class ForkingServer:
 
 
 class RayDriver:
-    """A driver with a Ray of its own, and all its processes."""
+    """A driver with a Ray of its own, and all its processes; `arguments` are those of `kising`, by default `run`."""
 
-    def __init__(self, file: Path, out: Path, step: str, nth: int) -> None:
+    def __init__(
+        self, file: Path, out: Path, step: str = "-", nth: int = 1, arguments: Sequence[str] = ()
+    ) -> None:
         self._notes = notes_of(out)
         self._noted = self._size()
         self._errors = out.with_name(f"{out.name}.errors").open("w+")
-        arguments = ["run", str(file), "--out", str(out), "--cpus", "2"]
+        arguments = arguments or ["run", str(file), "--out", str(out), "--cpus", "2"]
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "fault_injector.py"), step, str(nth), *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
@@ -132,21 +135,26 @@ class RayDriver:
             assert time.monotonic() < end, f"no run has started: {self.errors()}"
             time.sleep(0.02)
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def processes(self, kind: str) -> list[int]:
+        """Its workers that are busy, its raylet or its gcs_server."""
+        mark = {"workers": "ray::kising", "raylet": "raylet/raylet", "gcs_server": "gcs_server"}[kind]
+        return [pid for pid, command in self._family().items() if mark in command.split("\0")[0]]
+
     def kill(self, victim: str) -> int:
         """Kill one of its processes, its busy workers, or all; return how many."""
         if self._process.poll() is not None:
             return 0
         self._noted = self._size()
-        family = self._family()
         if victim == "driver":
             chosen = [self._process.pid]
         elif victim == "everything":
-            chosen = [self._process.pid, *family]
+            chosen = [self._process.pid, *self._family()]
         else:
-            mark = {"workers": "ray::kising", "raylet": "raylet/raylet", "gcs_server": "gcs_server"}.get(
-                victim
-            )
-            chosen = [pid for pid, command in family.items() if mark and mark in command.split("\0")[0]]
+            chosen = self.processes(victim)
         for pid in chosen:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -15,6 +15,7 @@ import os
 import signal
 import stat
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from kising.sweep.drive.conductor import Policy
 from kising.sweep.store.atomic import TEMPORARY_PREFIX
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.part_log import PartLog
 from kising.sweep.store.run_store import Store
 
 NOTES = "KISING_FAULT_NOTES"
@@ -38,10 +40,11 @@ STEPS = (
     *(f"{name}:{moment}" for name in ("sweep", "tables") for moment in ("half", "synced", "renamed")),
     *(f"{name}:{moment}" for name in ("compact", "checkpoint") for moment in ("unlink", "unlinked")),
     *(f"progress:{moment}" for moment in ("half", "renamed")),
+    *(f"log:{moment}" for moment in ("append", "half", "fsync", "synced")),
 )
 """create: a temporary file was opened. half: half of it was written. fsync: all of it was written. synced: it is on
 the disk. renamed: it has its final name. settled: its directory is on the disk too. unlink, unlinked: before and
-after a file is removed."""
+after a file is removed. append: a file is about to grow."""
 
 _real_perform = task.perform
 
@@ -51,7 +54,12 @@ class FaultInjector:
 
     def __init__(self, step: str, nth: int) -> None:
         self._step, self._left = step, nth
-        self._operations: list[str] = []
+        self._local = threading.local()  # the driver writes its heartbeat from another thread
+
+    @property
+    def _operations(self) -> list[str]:
+        """The operations that this thread is inside of."""
+        return self._local.__dict__.setdefault("operations", [])
 
     def at(self, moment: str) -> None:
         if self._operations and f"{self._operations[-1]}:{moment}" == self._step:
@@ -107,8 +115,16 @@ class FaultInjector:
             real_unlink(path, *rest, **options)
             at("unlinked")
 
+        def write(descriptor: int, data: bytes, real: Callable[[int, bytes], int] = os.write) -> int:
+            if self._operations[-1:] != ["log"]:
+                return real(descriptor, data)
+            at("append")
+            half = real(descriptor, data[: len(data) // 2])
+            at("half")
+            return half + real(descriptor, data[half:])
+
         real_unlink = os.unlink
-        os.open, os.fsync, os.replace, os.unlink = open_, fsync, replace, unlink
+        os.open, os.fsync, os.replace, os.unlink, os.write = open_, fsync, replace, unlink, write
         os.fdopen = lambda descriptor, mode: Handle(io.FileIO(descriptor, mode))
 
 
@@ -117,6 +133,7 @@ def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = Non
     injector = FaultInjector(step, nth)
     for name, owner, method in (
         ("commit", Store, "commit"),
+        ("log", PartLog, "note"),
         ("compact", Store, "compact"),
         ("tables", Store, "write_runs"),
         ("tables", Store, "write_table"),
@@ -135,13 +152,15 @@ def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = Non
         kising.run.Policy = functools.partial(Policy, commit_seconds=commit_seconds)  # type: ignore[misc]
 
 
-def perform_with_note(run: Any, threads: int, timeout: float | None, saved: bytes | None) -> Any:
+def perform_with_note(
+    run: Any, threads: int, timeout: float | None, saved: bytes | None, recording: Any = None
+) -> Any:
     """The real work, with a note of its start."""
     line = f"{run.run_id} {load(saved).iteration if saved else 0}\n".encode()
     notes = os.open(os.environ[NOTES], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(notes, line)
     os.close(notes)
-    return _real_perform(run, threads, timeout, saved)
+    return _real_perform(run, threads, timeout, saved, recording)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ from kising.sweep.store.columns import COLUMNS
 
 
 def make_runs(rows: list[dict]) -> pd.DataFrame:
-    """Rows with every column of runs.parquet; columns that are not given are null, or 0 or empty if never null. Biases
-    and inputs count as not learned.
+    """Rows with every column of runs.parquet; columns that are not given are null, or 0 or empty if never null. Biases,
+    inputs and M count as not learned.
     """
     defaults = {
         "task": "learn", "model.strength": 1.0, "status": "done", "outcome": "converged",
-        **{f"converged_{x}": True for x in BONDS},
+        **{f"converged_{x}": True for x in BONDS if x != "M"},
     }  # fmt: skip
     neutral = {c.name: {"int": 0, "string": ""}.get(c.kind) for c in COLUMNS if not c.nullable}
     frame = pd.DataFrame([{c.name: None for c in COLUMNS} | neutral | defaults | row for row in rows])

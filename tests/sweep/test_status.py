@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from kising.bench.simulated_workers import sample_row
+from kising.sweep.drive.progress_file import ProgressFile
 from kising.sweep.execute.batch_loop import failed_row
 from kising.sweep.plan import Plan
 from kising.sweep.spec import dump_spec, parse_spec
-from kising.sweep.status import describe_plan, describe_status, is_running
+from kising.sweep.status import REPORT, describe_plan, describe_status, is_running
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.records import BatchProgress, NodeProgress, Progress
+from kising.sweep.store.liveness import is_locked, liveness
+from kising.sweep.store.records import BatchProgress, NodeProgress, Progress, RunProgress
 from kising.sweep.store.run_store import Store
 from kising.version import NUMERICS, __version__
 
@@ -45,16 +48,31 @@ def directory(tmp_path: Path) -> SweepDirectory:
 
 def test_only_runs_of_these_numerics_are_done(directory: SweepDirectory) -> None:
     assert f"2 of 6 runs are done in {directory.path}" in list(describe_plan(SPEC, directory.path))
-    assert list(describe_status(directory.path)) == [f"{directory.path}: 2 of 6 runs done, not running"]
+    failed = Plan.of(SPEC).run(2).run_id
+    assert list(describe_status(directory.path)) == [
+        f"{directory.path}: 2 of 6 runs done, not running",
+        f"  failed: {failed}, realization 2: it failed",
+        f"  `kising show {directory.path} RUN` tells all about a run",
+    ]
 
 
-def progress(directory: SweepDirectory, *, host: str, updated: float, pid: int, workers: int) -> None:
+def progress(directory: SweepDirectory, **changed: object) -> Progress:
+    host = str(changed.get("host", socket.gethostname()))
+    workers = changed.pop("workers", 1)
+    assert isinstance(workers, int)
     node = NodeProgress(cores=4.0, busy=workers, runs=workers, finished=3, rate=2.0)
-    batches = [BatchProgress(host=host, runs=1, seconds=70.0), BatchProgress(host=host, runs=2, seconds=3.0)]
-    directory.write_progress(
-        Progress(state="running", total=6, done=2, failed=1, running=workers, rate=0.5, eta=90.0, workers=workers,
-                 nodes={host: node}, oldest=batches, pid=pid, host=host, updated=updated)
-    )  # fmt: skip
+    run = RunProgress(run_id="0123456789abcdef", label="data.length=200, realization 3", error=None)
+    failed = RunProgress(run_id="fedcba9876543210", label="data.length=100, realization 0", error="it broke")
+    batches = [
+        BatchProgress(host=host, runs=1, seconds=70.0, run=run),
+        BatchProgress(host=host, runs=2, seconds=3.0),
+    ]
+    found = Progress(
+        state="running", total=6, done=2, failed=1, running=workers, rate=0.5, eta=90.0, workers=workers,
+        nodes={host: node}, oldest=batches, failures=[failed], pid=os.getpid(), host=host, updated=time.time() - 3,
+    ).model_copy(update=changed)  # fmt: skip
+    directory.write_progress(found)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -62,24 +80,123 @@ def progress(directory: SweepDirectory, *, host: str, updated: float, pid: int, 
 )
 def test_a_running_sweep(directory: SweepDirectory, workers: int, flight: str) -> None:
     host = socket.gethostname()
-    progress(directory, host=host, updated=time.time() - 3, pid=os.getpid(), workers=workers)
-    assert is_running(directory.path)
-    assert list(describe_status(directory.path)) == [
+    with directory.lock("kising run"):
+        progress(directory, workers=workers)
+        assert is_running(directory.path)
+        lines = list(describe_status(directory.path))
+    assert lines == [
         f"{directory.path}: running, 2 of 6 runs done, 1 failed",
         f"  {flight}, 0.5 runs/s, 1 min 30 s to go",
         f"  driver: pid {os.getpid()} on {host}, last update 3 s ago",
         f"  {host}  {workers} of 4 cores in use, {flight.partition(' on')[0]}, 3 finished, 2 runs/s",
-        f"  in flight for 1 min 10 s on {host}: 1 run",
+        f"  in flight for 1 min 10 s on {host}: 1 run, now 0123456789abcdef, data.length=200, realization 3",
         f"  in flight for 3 s on {host}: 2 runs",
+        "  failed: fedcba9876543210, data.length=100, realization 0: it broke",
+        f"  `kising show {directory.path} RUN` tells all about a run",
     ]
 
 
-def test_a_driver_elsewhere_that_is_silent_has_ended(directory: SweepDirectory) -> None:
-    progress(directory, host="elsewhere", updated=time.time() - 3, pid=1, workers=1)
-    assert is_running(directory.path)
-    progress(directory, host="elsewhere", updated=time.time() - 100, pid=1, workers=1)
+def headline(directory: SweepDirectory) -> str:
+    return next(iter(describe_status(directory.path))).removeprefix(f"{directory.path}: ")
+
+
+def test_who_holds_the_lock_is_running_before_it_has_written_anything(directory: SweepDirectory) -> None:
+    with directory.lock("kising run"):
+        assert headline(directory) == "2 of 6 runs done, starting"
+        progress(directory, state="finished")  # of the session before
+        assert headline(directory) == "starting, 2 of 6 runs done, 1 failed"
+        assert is_running(directory.path)
+    assert headline(directory) == "finished, 2 of 6 runs done, 1 failed"
+    with directory.lock(REPORT):
+        assert headline(directory) == "finished, being reported, 2 of 6 runs done, 1 failed"
+
+
+def test_a_process_that_has_the_drivers_pid_by_now_is_not_the_driver(directory: SweepDirectory) -> None:
+    progress(directory, pid=os.getpid())
     assert not is_running(directory.path)
-    assert list(describe_status(directory.path)) == [
-        f"{directory.path}: interrupted, 2 of 6 runs done, 1 failed",
-        f"  to go on: kising run {directory.path}",
-    ]
+    assert headline(directory) == "interrupted, 2 of 6 runs done, 1 failed"
+    assert f"  to go on: kising run {directory.path}" in list(describe_status(directory.path))
+
+
+def test_looking_at_the_lock_takes_it_from_nobody(directory: SweepDirectory) -> None:
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            is_locked(directory.lock_file)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        for _ in range(50):
+            with directory.lock():
+                assert is_locked(directory.lock_file)
+    finally:
+        stop.set()
+        watcher.join()
+    assert is_locked(directory.lock_file) is False
+    assert is_locked(directory.path / "no such file") is False
+
+
+@pytest.mark.parametrize("clock", [-7200.0, 0.0, 7200.0])
+def test_a_driver_elsewhere_is_known_by_its_heartbeat_whatever_its_clock_says(
+    directory: SweepDirectory, clock: float
+) -> None:
+    # Its lock is not seen here. It writes what it always wrote, but for the beat.
+    stop = threading.Event()
+
+    def beat() -> None:
+        count = 0
+        while not stop.wait(0.05):
+            progress(directory, host="elsewhere", beat=(count := count + 1), updated=time.time() + clock)
+
+    driver = threading.Thread(target=beat)
+    progress(directory, host="elsewhere", updated=time.time() + clock)
+    driver.start()
+    try:
+        assert liveness(directory, watch_seconds=5.0) == "running"
+    finally:
+        stop.set()
+        driver.join()
+    # It has died. Only a date that is near says that it may not have.
+    found = liveness(directory, watch_seconds=0.2)
+    assert found == ("silent" if clock == 0 else "ended")
+
+
+def test_a_driver_elsewhere_that_is_silent_may_have_ended(
+    directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kising.sweep.store.liveness.liveness.__kwdefaults__", {"watch_seconds": 0.2})
+    progress(directory, host="elsewhere")
+    lines = list(describe_status(directory.path))
+    assert lines[0] == f"{directory.path}: running?, 2 of 6 runs done, 1 failed"
+    assert "no sign of its driver" in lines[1]
+    progress(directory, host="elsewhere", updated=time.time() - 100)
+    assert headline(directory) == "interrupted, 2 of 6 runs done, 1 failed"
+
+
+def test_the_file_beats_while_no_snapshot_arrives(
+    directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kising.sweep.drive.progress_file.BEAT_SECONDS", 0.02)
+    file = ProgressFile(directory)
+    beats = set()
+    with file.session(total=6, done=2, failed=1):
+        deadline = time.monotonic() + 30
+        while len(beats) < 3 and time.monotonic() < deadline:
+            found = directory.read_progress()
+            assert found is not None
+            assert (found.state, found.total, found.done, found.failed) == ("starting", 6, 2, 1)
+            beats.add(found.beat)
+        file.end("finished")
+    assert len(beats) == 3
+    last = directory.read_progress()
+    assert last is not None
+    assert last.state == "finished"
+    time.sleep(0.1)
+    assert directory.read_progress() == last
+    with pytest.raises(RuntimeError, match="broken"), file.session(total=6, done=2, failed=1):
+        raise RuntimeError("broken")
+    last = directory.read_progress()
+    assert last is not None
+    assert last.state == "failed"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kising.blocks import BLOCKS
-from kising.fitting.choice import mean_and_error
 from kising.fitting.figures.svg import COLOURS, INK, svg
+from kising.learning.selection import mean_and_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from kising.fitting.choice import Choice
     from kising.learning.fit import Fit
+    from kising.learning.selection import Choice
 
 
 def learning_figures(found: Fit) -> list[str]:
@@ -69,27 +69,33 @@ def _by_block(axes: Axes, found: Fit, column: str, text: str) -> None:
 
 
 def score_figures(choice: Choice) -> list[str]:
-    """Held-out scores by the number of hidden spins."""
+    """Held-out scores by the number of hidden spins, beside the baselines."""
     return [
-        svg(lambda axes: _scores(axes, choice, "joint"), "Held-out joint log-likelihood by hidden spins"),
-        svg(lambda axes: _scores(axes, choice, "forecast"), "Held-out forecasts by hidden spins"),
+        svg(
+            lambda axes: _scores(axes, choice, "held_out", "joint"),
+            "Held-out joint log-likelihood by hidden spins",
+        ),
+        svg(lambda axes: _scores(axes, choice, "forecast", "forecast"), "Held-out forecasts by hidden spins"),
     ]
 
 
-def _scores(axes: Axes, choice: Choice, name: str) -> None:
-    able = [one for one in choice.candidates if np.isfinite(one.joint).all()]
-    places = [one.hidden for one in able]
-    pairs = [mean_and_error(getattr(one, name)) for one in able]
-    axes.errorbar(
-        places, [x for x, _ in pairs], [e for _, e in pairs], color=COLOURS["L"], marker="o", capsize=3
-    )
-    if choice.hidden in places:
+def _scores(axes: Axes, choice: Choice, column: str, name: str) -> None:
+    places = [one.hidden for one in choice.candidates]
+    for key, label, colour in ((column, "network", "L"), (f"{column}_memoryless", "memoryless", "J")):
+        pairs = [mean_and_error(one.scores[key]) for one in choice.candidates]
+        means, errors = [x for x, _ in pairs], [e for _, e in pairs]
+        if np.isfinite(means).any():
+            axes.errorbar(places, means, errors, color=COLOURS[colour], marker="o", capsize=3, label=label)
+    alone = mean_and_error(choice.baseline[f"{column}_visible_only"])[0]
+    if np.isfinite(alone):
+        axes.axhline(alone, color=INK, linestyle=":", linewidth=1, label="no hidden spins")
+    chosen = mean_and_error(choice.chosen.scores[column])[0]
+    if np.isfinite(chosen):
         axes.plot(
-            choice.hidden, pairs[places.index(choice.hidden)][0], "o", markersize=12, fillstyle="none",
-            color=COLOURS["K"], label="chosen",
-        )  # fmt: skip
+            choice.hidden, chosen, "o", markersize=12, fillstyle="none", color=COLOURS["K"], label="chosen"
+        )
     axes.set_xticks(places)
-    axes.set_xlabel("hidden spins (0: the baseline without any)")
+    axes.set_xlabel("hidden spins")
     axes.set_ylabel(f"{name}, nats per slice")
     axes.set_title(f"held-out {name} log-likelihood")
     axes.margins(y=0.15)

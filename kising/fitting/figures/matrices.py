@@ -23,6 +23,7 @@ MEANING: Final = {
     "b": "biases of hidden spins",
     "F": "inputs to visible spins",
     "G": "inputs to hidden spins",
+    "M": "hidden to hidden",
 }
 #: Half the width of a 95% interval, in standard errors.
 INTERVAL: Final = 1.96
@@ -39,8 +40,8 @@ def coupling_figures(found: Fit) -> list[str]:
 def _heat(found: Fit, block: Block) -> str:
     values = getattr(found.couplings, block.name)
     rows, columns = values.shape
-    targets = tick_names(labels(block.rows, rows, found.names))
-    sources = tick_names(labels(block.columns, columns, found.names))
+    targets = tick_names(labels(block.rows, rows, found.names, found.input_names))
+    sources = tick_names(labels(block.columns, columns, found.names, found.input_names))
     # Outliers would leave the rest white.
     largest = float(np.quantile(np.abs(values), 0.99)) or 1.0
 

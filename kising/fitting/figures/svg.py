@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 INK: Final = "#010203"
 #: By block; told apart by colour-blind readers too, on white and on black.
 COLOURS: Final = dict(
-    zip(BLOCKS, cycle(("#009e73", "#d55e00", "#2a87c8", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1")))
+    zip(
+        BLOCKS,
+        cycle(("#009e73", "#d55e00", "#2a87c8", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#a6761d")),
+    )
 )
 POSITIVE, NEGATIVE = "#d55e00", "#2a87c8"
 #: From negative to positive; zero is white.

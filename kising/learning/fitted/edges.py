@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 ALWAYS = ("J", "K", "L")
 
 
-def edge_table(couplings: Couplings, errors: Couplings | None, names: Sequence[str] | None) -> "pd.DataFrame":
+def edge_table(
+    couplings: Couplings,
+    errors: Couplings | None,
+    names: Sequence[str] | None,
+    input_names: Sequence[str] | None = None,
+) -> "pd.DataFrame":
     """One row per coupling, block by block, each row by row; without errors, error, z, p and q are NaN."""
     import pandas as pd
 
@@ -30,8 +35,8 @@ def edge_table(couplings: Couplings, errors: Couplings | None, names: Sequence[s
     for block in present_blocks(couplings):
         value = getattr(couplings, block.name)
         error = np.full(value.shape, np.nan) if errors is None else getattr(errors, block.name)
-        targets = labels(block.rows, len(value), names)
-        sources = labels(block.columns, value[0].size, names)
+        targets = labels(block.rows, len(value), names, input_names)
+        sources = labels(block.columns, value[0].size, names, input_names)
         z, p = z_and_p(value.ravel(), error.ravel())
         tables.append(
             pd.DataFrame(
@@ -58,12 +63,18 @@ def present_blocks(couplings: Couplings) -> Iterator[Block]:
             yield block
 
 
-def labels(kind: str, count: int, names: Sequence[str] | None) -> list[str]:
-    """What units are called: visible spins by their names or numbers, `hidden 0`, `u0` for inputs, `bias`."""
+def labels(
+    kind: str, count: int, names: Sequence[str] | None, input_names: Sequence[str] | None = None
+) -> list[str]:
+    """What units are called: visible spins by their names or numbers, inputs by their names or `u0`, `hidden 0`,
+    `bias`.
+    """
     if kind == "visible":
         return [str(name) for name in names] if names is not None else [str(i) for i in range(count)]
     if kind == "one":
         return ["bias"]
+    if kind == "input" and input_names is not None:
+        return [str(name) for name in input_names]
     return [f"hidden {a}" if kind == "hidden" else f"u{a}" for a in range(count)]
 
 

@@ -8,6 +8,9 @@ in which they are independent:
 The sum runs over all 2^Nh states where these are few. Beyond, it is a mean over draws of σ. They come in antithetic
 pairs, from uniform numbers u and 1-u: x_i is monotone in each u, so that the two never err alike, and the standard
 error of a forecast is at most 1/(2 √DRAWS) = 0.008.
+
+With couplings M among hidden spins the past says more about σ(t): P(σ(t) | s(≤t)) from the forward recursion stands in
+the place of the prior.
 """
 
 from itertools import pairwise
@@ -19,8 +22,13 @@ from scipy.special import expit
 
 from kising.arrays import holds_arrays
 from kising.estimators.chunks import fields
+from kising.estimators.exact.paths import predicted
 from kising.estimators.parallel import in_order
+from kising.estimators.paths import enumerated, sampled
+from kising.estimators.paths.enumerated import can_enumerate
+from kising.estimators.registry import entry
 from kising.estimators.slices import Slices, as_slices
+from kising.estimators.steps import Steps
 from kising.kernels.counter import key_of, philox, uniform
 from kising.kernels.jit import kernel
 from kising.model import Array, Couplings, Spins
@@ -55,7 +63,12 @@ def forecasts(couplings: Couplings, recording: Slices | Spins, *, seed: Seed, th
     """Forecasts of all steps of a checked recording but the first two; `seed` is that of the draws, if any."""
     key = key_of(seed)
     slices = as_slices(recording)
+    couplings = couplings.without_zero_M
     hidden = couplings.K.shape[1]
+    coupled = couplings.couples_slices
+    if slices.has_gaps or (coupled and hidden > (entry("exact").largest_coupled or 0)):
+        return _followed(couplings, slices, seed, threads)
+    filtered = predicted(couplings, slices, threads=threads)[~Steps.of(slices).begins] if coupled else None
     drawn = hidden > LARGEST_ENUMERATION
     bounds = [min(k, hidden) for k in range(0, hidden + GROUPED, GROUPED)] if drawn else [0, hidden]
     groups = [slice(a, b) for a, b in pairwise(bounds)]
@@ -76,7 +89,8 @@ def forecasts(couplings: Couplings, recording: Slices | Spins, *, seed: Seed, th
                 weights = np.full((1, DRAWS), 1.0 / DRAWS)
             else:
                 states = np.arange(2**hidden, dtype=np.uint16).reshape(1, -1, 1)
-                weights = _weights(prior[piece])
+                steps = slice(part.start + piece.start, part.start + piece.stop)
+                weights = _weights(prior[piece]) if filtered is None else filtered[steps]
             _average(x[piece], tables, states, weights, found.up[piece], found.down[piece])
         return found
 
@@ -85,9 +99,23 @@ def forecasts(couplings: Couplings, recording: Slices | Spins, *, seed: Seed, th
 
 
 def forecast_log_likelihood(found: Forecasts, recording: Slices | Spins) -> Array:
-    """Σ_i log P(s_i) of what then happened, nats, for each row of the forecasts: (T-2,)."""
-    nats: Array = np.sum(np.log(np.where(as_slices(recording).after > 0, found.up, found.down)), axis=1)
+    """Σ_i log P(s_i) of what then happened, as far as that is known, nats, for each row of the forecasts: (T-2,)."""
+    after = as_slices(recording).after
+    logs = np.log(np.where(after > 0, found.up, found.down))
+    nats: Array = np.sum(np.where(after == 0, 0.0, logs), axis=1)
     return nats
+
+
+def _followed(couplings: Couplings, slices: Slices, seed: Seed, threads: int) -> Forecasts:
+    """With missing entries or many coupled hidden spins: by sums over all unknown spins where these are few at a time,
+    else by particles.
+    """
+    if slices.has_gaps and can_enumerate(couplings, slices):
+        up = enumerated.forecast(couplings, slices)
+    else:
+        up = sampled.forecast(couplings, slices, seed=seed, threads=threads)
+    up = up[~Steps.of(slices).begins]
+    return Forecasts(up, 1.0 - up)
 
 
 def _tables(K: Array, groups: list[slice], largest: float) -> Array:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kising.learning.fit import Fit
 
 FORMAT = 1
+#: What a fit is called in a folder that `kising fit` wrote.
+IN_FOLDER = "couplings.npz"
 
 
 def save(fit: Fit, path: str | os.PathLike[str]) -> Path:
@@ -46,11 +48,16 @@ def save(fit: Fit, path: str | os.PathLike[str]) -> Path:
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
-    """A fit that was saved, equal to what it was, bit for bit; a KisingError where the file is not a whole fit."""
-    name = os.fspath(path)
-    _check_regular(Path(path), path, "read a fit from there")
+    """A fit that was saved, equal to what it was, bit for bit; a KisingError where the file is not a whole fit.
+
+    `path` is the file, or the folder that `kising fit` wrote.
+    """
+    name, file = os.fspath(path), Path(path)
+    if (file / IN_FOLDER).is_file():
+        file /= IN_FOLDER
+    _check_regular(file, path, "read a fit from there")
     try:
-        data = Path(path).read_bytes()
+        data = file.read_bytes()
     except OSError as error:
         raise InputError(f"{name}: cannot read a fit from there: {error.strerror}") from error
     try:
@@ -82,8 +89,10 @@ def to_bytes(fit: Fit) -> bytes:
         "options": FIT.of_learner(fit.learner),
         "seed": fit.seed,
         "names": fit.names,
+        "input_names": fit.input_names,
         "steps": fit.steps,
         "outcome": fit.outcome,
+        "missing": fit.missing,
         "iterations": fit.iterations,
         "estimator": fit.estimator,
         "converged": fit.converged,
@@ -123,6 +132,11 @@ def from_bytes(data: bytes) -> Fit:
         names = about["names"]
         if names is not None and len(names) != nv:
             raise InputError(f"not a saved fit: {len(names)} names for {nv} visible spins")
+        input_names = about.get("input_names")
+        if input_names is not None and len(input_names) != couplings.F.shape[1]:
+            raise InputError(
+                f"not a saved fit: {len(input_names)} names for {couplings.F.shape[1]} known inputs"
+            )
         options = about["options"]
         return Fit(
             couplings=couplings,
@@ -131,6 +145,7 @@ def from_bytes(data: bytes) -> Fit:
             if "rmse" in found
             else None,
             outcome=str(about["outcome"]),
+            missing=about.get("missing"),
             iterations=int(about["iterations"]),
             estimator=str(about["estimator"]),
             monte_carlo_error=_optional(found, "_noise"),
@@ -141,6 +156,7 @@ def from_bytes(data: bytes) -> Fit:
             steps=int(about["steps"]),
             training_log_likelihood=float(found["training_log_likelihood"]),
             names=None if names is None else tuple(map(str, names)),
+            input_names=None if input_names is None else tuple(map(str, input_names)),
         )
     except CheckpointError as error:
         raise InputError(f"not a fit that kising {__version__} can read: {error}") from error

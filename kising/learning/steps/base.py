@@ -9,6 +9,7 @@ import numpy as np
 from kising.blocks import BLOCKS
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient, checked_gradient
+from kising.learning.layout import present
 from kising.learning.state import EMState, Problem, first_state
 from kising.learning.steps.prior import with_prior
 from kising.model import Couplings
@@ -48,6 +49,12 @@ class Step(ABC):
         """For each block, whether it has settled, given the relative size of its step."""
         return [size < self.learner.tolerance for size in sizes]
 
+    def missing(self, state: EMState) -> dict[str, str]:
+        """For each block that has not converged: what is missing, in words."""
+        sizes = state.trace[-1, 1 : 1 + len(BLOCKS)] if state.iteration else [np.inf for _ in BLOCKS]
+        limit = self.learner.tolerance
+        return unsettled(state, self.learner, [f"step {x:.2g} bond scales, limit {limit:g}" for x in sizes])
+
     @abstractmethod
     def advance(self, state: EMState, direction: Couplings, gradient: Gradient) -> EMState:
         """The state with the next couplings, and what is remembered of the step to them."""
@@ -63,3 +70,10 @@ class Step(ABC):
     def noise(self, state: EMState) -> Sequence[float]:
         """For each block, the Monte-Carlo error as a share of the statistical error; NaN where it is not known."""
         return [np.nan for _ in BLOCKS]
+
+
+def unsettled(state: EMState, learner: Learner, texts: Sequence[str]) -> dict[str, str]:
+    """Of texts for all blocks, those for blocks that are learned and have not been settled for long enough."""
+    learned = present(state.couplings)
+    triples = zip(BLOCKS, state.held, texts, strict=True)
+    return {name: text for name, held, text in triples if learned[name] and held < learner.hold}

@@ -5,6 +5,7 @@ from kising.learning.state import Problem
 from kising.learning.steps.base import Step
 from kising.learning.steps.decimated import DecimatedStep
 from kising.learning.steps.metric import MetricStep
+from kising.learning.steps.paths import PathStep
 from kising.learning.steps.penalised import PenalisedAscent, PenalisedStep
 from kising.learning.steps.plain import PlainStep
 from kising.learning.steps.sampled import SampledStep
@@ -12,7 +13,14 @@ from kising.learning.steps.scaled import ScaledStep
 from kising.options import Learner
 
 #: Of each the first that applies.
-SCALE_FREE: tuple[type[Step], ...] = (SampledStep, DecimatedStep, PenalisedStep, MetricStep, ScaledStep)
+SCALE_FREE: tuple[type[Step], ...] = (
+    PathStep,
+    SampledStep,
+    DecimatedStep,
+    PenalisedStep,
+    MetricStep,
+    ScaledStep,
+)
 ASCENTS: tuple[type[PlainStep], ...] = (PenalisedAscent, PlainStep)
 
 

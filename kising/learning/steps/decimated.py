@@ -15,9 +15,8 @@ from kising.errors import InputError
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient
 from kising.learning.scores import BlockShares, bond_shares
-from kising.learning.state import EMState, History, Problem, SpinProducts
-from kising.learning.steps.scaled import ridged, scaled_step
-from kising.learning.steps.sparse import SparseStep, step_by_rows
+from kising.learning.state import EMState, History, Problem
+from kising.learning.steps.sparse import Curvature, SparseStep, step_by_rows
 from kising.model import Array, Couplings
 from kising.options import Learner
 
@@ -51,7 +50,7 @@ class DecimatedStep(SparseStep):
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
         """To the minimum over what is kept at this iteration."""
         shares = shares_kept(self.shares, state.iteration)
-        return decimated_step(state.couplings, gradient, self.problem.products, shares)
+        return decimated_step(state.couplings, gradient, self.curvature(state, gradient), shares)
 
     def settled(self, state: EMState, sizes: Sequence[float]) -> Sequence[bool]:
         """Nothing settles while couplings are still being dropped."""
@@ -61,7 +60,7 @@ class DecimatedStep(SparseStep):
         """None where the step drops couplings or takes some back: earlier steps were among others."""
         pairs = zip(state.couplings, direction, strict=True)
         same = all(np.array_equal(x == 0, x + dx == 0) for x, dx in pairs)
-        return state.history if same else state.history.without_steps()
+        return super().comparable_history(state, direction) if same else state.history.without_steps()
 
 
 def shares_kept(shares: BlockShares, iteration: int) -> BlockShares:
@@ -70,14 +69,15 @@ def shares_kept(shares: BlockShares, iteration: int) -> BlockShares:
 
 
 def decimated_step(
-    couplings: Couplings, gradient: Gradient, products: SpinProducts, shares: BlockShares
+    couplings: Couplings, gradient: Gradient, curvature: Curvature, shares: BlockShares
 ) -> Couplings:
     """From the couplings to the minimum of q over the share of every block that is kept, the others at zero."""
-    whole = scaled_step(gradient, products)
+    everything = Couplings(*(np.ones(x.shape, dtype=bool) for x in couplings))
+    whole = step_by_rows(_restricted_rows, couplings, gradient, curvature, everything)
     kept = Couplings(
         *(_largest(x + dx, share) for x, dx, share in zip(couplings, whole, shares, strict=True))
     )
-    return step_by_rows(_restricted_rows, couplings, gradient, products, kept)
+    return step_by_rows(_restricted_rows, couplings, gradient, curvature, kept)
 
 
 def _largest(block: Array, share: float) -> Array:
@@ -88,10 +88,10 @@ def _largest(block: Array, share: float) -> Array:
     return chosen.reshape(block.shape)
 
 
-def _restricted_rows(rows: Array, G: Array, C: Array, freedom: Array, kept: Array) -> Array:
-    C = ridged(C)
+def _restricted_rows(rows: Array, G: Array, matrices: Array, freedom: Array, kept: Array) -> Array:
     steps: Array = -rows
-    for step, slope, f, own in zip(steps, G, freedom, kept, strict=True):
+    every = np.broadcast_to(matrices, (len(rows), *matrices.shape[1:]))
+    for step, slope, C, f, own in zip(steps, G, every, freedom, kept, strict=True):
         if own.any():
             # What is dropped moves too, and what is kept makes up for that.
             pull = slope[own] / f - C[np.ix_(own, ~own)] @ step[~own]

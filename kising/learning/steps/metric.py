@@ -17,6 +17,11 @@ exact.
 Learning with exact averages takes its first step as `scaled` does, and no coupling moves by more than its bond scale
 at once. Far from the end, the weights say little about where the steps of a sampler lead; there the mean of a weight
 and its bound, 1, stands for all of them.
+
+Approximate averages are measured by the same mixture as noisy ones, where biases or weights of inputs are learned: the
+bias of a spin that is often driven hard has many times the mean weight, and steps divided by the mean overshoot and
+oscillate. The gradient of approximate averages is not that of a likelihood. Divided by next to nothing, its error would
+throw couplings far out; the mixture does not let that happen. Without fields the mean is good enough, and cheaper.
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,15 +29,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.estimators.chunks import fields
+from kising.estimators.chunks import fields, known_weights
 from kising.estimators.estep import EStep
 from kising.estimators.gibbs.chains import Chains
 from kising.estimators.gradient import Gradient
 from kising.estimators.moments import marginals
 from kising.estimators.parallel import one_blas_thread
+from kising.estimators.paths.sampled import sample_states
 from kising.estimators.slices import Slices
+from kising.estimators.steps import Steps
 from kising.learning.layout import Rows, from_rows, rows_of, slopes
 from kising.learning.state import Anchor, EMState, History, Mixture, Problem
+from kising.learning.steps.observed import observed_shares
 from kising.learning.steps.scaled import RIDGE, ScaledStep
 from kising.model import Array, BondScales, Couplings, Spins
 from kising.options import LARGEST_METRIC, Learner
@@ -53,7 +61,7 @@ class Metric(NamedTuple):
     """Inverses of the information per slice."""
 
     matrices: Rows
-    """one matrix per row, (Nv, Nv+Nh, Nv+Nh) and (Nh, Nv, Nv), or one for all rows"""
+    """one matrix per row, (Nv, Nv+Nh, Nv+Nh) and (Nh, Nv, Nv), with M (Nh, Nv+Nh, Nv+Nh), or one for all rows"""
     weights: Rows
     """what a row's step is divided by besides, (Nv,) and (Nh,)"""
 
@@ -64,12 +72,34 @@ class MetricCache:
 
     anchor: Anchor | None = None
     metric: Metric | None = None
+    shares: Couplings | None = None
 
     def of(self, anchor: Anchor, recording: Slices | Spins) -> Metric:
         """The metric of an anchor; made anew only where the anchor is another."""
         if self.metric is None or self.anchor is not anchor:
-            self.anchor, self.metric = anchor, metric_of(anchor, recording)
+            self.anchor, self.metric, self.shares = anchor, metric_of(anchor, recording), None
         return self.metric
+
+    def shares_of(self, anchor: Anchor, recording: Slices | Spins) -> Couplings:
+        """`observed_shares` of an anchor; made anew only where the anchor is another."""
+        self.of(anchor, recording)
+        if self.shares is None:
+            self.shares = observed_shares(anchor, recording)
+        return self.shares
+
+
+@dataclass
+class InformationCache:
+    """The matrices of the last anchor, not inverted."""
+
+    anchor: Anchor | None = None
+    found: Metric | None = None
+
+    def of(self, anchor: Anchor, recording: Slices | Spins) -> Metric:
+        """`information_of` an anchor; made anew only where the anchor is another."""
+        if self.found is None or self.anchor is not anchor:
+            self.anchor, self.found = anchor, information_of(anchor, recording)
+        return self.found
 
 
 @dataclass(frozen=True)
@@ -80,21 +110,13 @@ class MetricStep(ScaledStep):
 
     @classmethod
     def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
-        """Where averages are exact, and the network is not too large.
-
-        The gradient of approximate averages is not that of a likelihood. Its error, divided by next to nothing, would
-        throw couplings far out.
-        """
-        exact = estep.estimator.unbiased and not estep.estimator.samples
-        return exact and fits(problem.n_visible, problem.hidden)
+        """Where averages are exact or fields are learned, and the network is not too large."""
+        return (estep.estimator.unbiased or has_fields(problem)) and fits(problem.n_visible, problem.hidden)
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
         """The E-step; at some iterations, the metric is taken anew."""
         state, gradient = super().observe(state, threads=threads)
-        if is_due(state.iteration, noisy=False):
-            mu = marginals(state.couplings, self.problem.slices.first(SLICES), self.estep)
-            state = replace(state, anchor=of_marginals(state.couplings, mu, state.iteration))
-        return state, gradient
+        return anchored(state, self.problem, self.estep), gradient
 
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
         """The gradient over the information of every row, once that is known."""
@@ -106,6 +128,31 @@ class MetricStep(ScaledStep):
     def comparable_history(self, state: EMState, direction: Couplings) -> History:
         """None where the metric is new: earlier steps were measured by another."""
         return state.history.without_steps() if is_due(state.iteration, noisy=False) else state.history
+
+
+def has_fields(problem: Problem) -> bool:
+    """Whether biases or weights of inputs are learned."""
+    return problem.bias or problem.slices.n_inputs > 0
+
+
+def anchored(state: EMState, problem: Problem, estep: EStep) -> EMState:
+    """The state, with the metric taken anew where it is due."""
+    if not is_due(state.iteration, noisy=False):
+        return state
+    return replace(
+        state, anchor=_anchor(state.couplings, problem.slices.first(SLICES), state.iteration, estep)
+    )
+
+
+def _anchor(couplings: Couplings, beginning: Slices, iteration: int, estep: EStep) -> Anchor:
+    """The anchor of averages that are not sampled."""
+    if beginning.has_gaps:
+        return Anchor(couplings, sample_states(couplings, beginning, seed=iteration), True, SMOOTH)
+    if couplings.couples_slices:
+        code = estep.estimator.path_code(gaps=False)
+        return Anchor(couplings, code.sample(couplings, beginning, 1, seed=iteration)[0], True, SMOOTH)
+    mixture = SMOOTH if estep.estimator.unbiased else NOISY
+    return of_marginals(couplings, marginals(couplings, beginning, estep), iteration, mixture)
 
 
 def is_due(iteration: int, *, noisy: bool) -> bool:
@@ -121,11 +168,11 @@ def of_chains(couplings: Couplings, chains: Chains, iteration: int) -> Anchor:
     return Anchor(couplings, chains[:SLICES].copy(), rows, NOISY)
 
 
-def of_marginals(couplings: Couplings, mu: Array, iteration: int) -> Anchor:
+def of_marginals(couplings: Couplings, mu: Array, iteration: int, mixture: Mixture = SMOOTH) -> Anchor:
     """The anchor where ⟨σ⟩ of the first slices is known: one hidden state per slice is drawn from it."""
     # The draws are a way to take an average, the same for every run; what is learned does not depend on them.
     chance = random_stream(iteration).random(mu.shape)
-    return Anchor(couplings, np.where(chance < 0.5 + 0.5 * mu, 1, -1).astype(np.int8), True, SMOOTH)
+    return Anchor(couplings, np.where(chance < 0.5 + 0.5 * mu, 1, -1).astype(np.int8), True, mixture)
 
 
 def fits(visible: int, hidden: int) -> bool:
@@ -135,29 +182,72 @@ def fits(visible: int, hidden: int) -> bool:
 
 def metric_of(anchor: Anchor, recording: Slices | Spins) -> Metric:
     """The metric: a function of the anchor and the recording alone."""
-    sigma = anchor.chains.astype(np.float64)
+    found = information_of(anchor, recording)
     with one_blas_thread():
-        chunk = fields(anchor.couplings, recording, slice(0, len(sigma)))
-        m = np.tanh(chunk.theta + sigma @ anchor.couplings.K.T)
-        inputs = Rows(np.hstack([chunk.known_now, sigma]), chunk.known_before)
-        freedom = Rows(1.0 - m**2, 1.0 - np.tanh(chunk.b) ** 2)
-        found = [_inverses(x, weights, anchor) for x, weights in zip(inputs, freedom, strict=True)]
+        inverses = (np.asarray(np.linalg.inv(x), dtype=np.float64) for x in found.matrices)
+        return Metric(Rows(*inverses), found.weights)
+
+
+def information_of(anchor: Anchor, recording: Slices | Spins) -> Metric:
+    """The matrices that steps are divided by, of which the metric has the inverses."""
+    sigma = anchor.chains.astype(np.float64)
+    if sigma.shape[1] > anchor.couplings.K.shape[1]:
+        inputs_of = _state_inputs
+    else:
+        inputs_of = _path_inputs if anchor.couplings.couples_slices else _slice_inputs
+    with one_blas_thread():
+        inputs, freedom = inputs_of(anchor.couplings, recording, sigma)
+        found = [_matrices(x, weights, anchor) for x, weights in zip(inputs, freedom, strict=True)]
     matrices, weights = zip(*found, strict=True)
     return Metric(Rows(*matrices), Rows(*weights))
 
 
-def _inverses(x: Array, freedom: Array, anchor: Anchor) -> tuple[Array, Array]:
+def _slice_inputs(couplings: Couplings, recording: Slices | Spins, sigma: Array) -> tuple[Rows, Rows]:
+    """The inputs x of the spins of the first slices, and 1 - tanh² of the fields on them, given the hidden spins."""
+    chunk = fields(couplings, recording, slice(0, len(sigma)))
+    m = np.tanh(chunk.theta + sigma @ couplings.K.T)
+    inputs = Rows(np.hstack([chunk.known_now, sigma]), chunk.known_before)
+    return inputs, Rows(1.0 - m**2, 1.0 - np.tanh(chunk.b) ** 2)
+
+
+def _path_inputs(couplings: Couplings, recording: Slices | Spins, sigma: Array) -> tuple[Rows, Rows]:
+    """The same for the first steps of a network with M."""
+    steps = Steps.of(recording)
+    part = slice(0, len(sigma))
+    found, inner = steps.fields(couplings, part), ~steps.ends[part]
+    x = np.hstack([found.known, sigma])
+    m = np.tanh(found.theta + sigma @ couplings.K.T)
+    expected = np.tanh(found.drive + sigma @ couplings.M.T)
+    return Rows(x, x[inner]), Rows(1.0 - m**2, 1.0 - expected[inner] ** 2)
+
+
+def _state_inputs(couplings: Couplings, recording: Slices | Spins, sigma: Array) -> tuple[Rows, Rows]:
+    """The same for the first steps, where the states of all spins are given, missing entries included."""
+    steps, nv = Steps.of(recording), couplings.K.shape[0]
+    part, bias = slice(0, len(sigma)), bool(couplings.h.size)
+    known = steps.slices.known(steps.places[part], bias=bias)
+    known[:, :nv], sigma, inner = sigma[:, :nv], sigma[:, nv:], ~steps.ends[part]
+    theta = known @ known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T
+    drive = known @ known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T
+    x = np.hstack([known, sigma])
+    m = np.tanh(theta + sigma @ couplings.K.T)
+    felt = x[inner] if couplings.M.size else known[inner]
+    expected = np.tanh(drive + sigma @ couplings.M.T if couplings.M.size else drive)
+    return Rows(x, felt), Rows(1.0 - m**2, 1.0 - expected[inner] ** 2)
+
+
+def _matrices(x: Array, freedom: Array, anchor: Anchor) -> tuple[Array, Array]:
     n, size = x.shape
     C = x.T @ x / n
     ridge = RIDGE * np.eye(size)
     mean = freedom.mean(axis=0)
     if not anchor.rows:
-        return np.linalg.inv(C + ridge)[None], 0.5 + 0.5 * mean
+        return (C + ridge)[None], 0.5 + 0.5 * mean
     found = np.empty((len(mean), size, size))
     for i, w in enumerate(mean):
         own = (x.T * freedom[:, i]) @ x / n
         least = anchor.mixture.average * max(w, LEAST_FREEDOM)
-        found[i] = np.linalg.inv(anchor.mixture.own * own + least * C + ridge)
+        found[i] = anchor.mixture.own * own + least * C + ridge
     return found, np.ones(len(mean))
 
 

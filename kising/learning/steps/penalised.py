@@ -16,8 +16,8 @@ from kising.kernels.jit import kernel
 from kising.learning.layout import UNIT, Rows, flatten, from_rows, slopes
 from kising.learning.state import EMState, Problem, SpinProducts
 from kising.learning.steps.plain import PlainStep
-from kising.learning.steps.scaled import complete_information, freedom_of, ridged
-from kising.learning.steps.sparse import SparseStep, step_by_rows
+from kising.learning.steps.scaled import complete_information, freedom_of
+from kising.learning.steps.sparse import Curvature, SparseStep, step_by_rows
 from kising.model import Array, Couplings
 from kising.options import Learner
 
@@ -37,7 +37,7 @@ class PenalisedStep(SparseStep):
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
         """From the couplings to the minimum of q + Σ λ |x|."""
         penalty = _penalty(gradient, self.problem, self.learner)
-        return penalised_step(state.couplings, gradient, self.problem.products, penalty)
+        return penalised_step(state.couplings, gradient, self.curvature(state, gradient), penalty)
 
 
 class PenalisedAscent(PlainStep):
@@ -77,28 +77,29 @@ def penalties(gradient: Gradient, products: SpinProducts, n_slices: int, l1: flo
 
 
 def penalised_step(
-    couplings: Couplings, gradient: Gradient, products: SpinProducts, penalty: Couplings
+    couplings: Couplings, gradient: Gradient, curvature: Curvature, penalty: Couplings
 ) -> Couplings:
     """From the couplings to the minimum of q + Σ λ |x|, row by row."""
-    return step_by_rows(_descend_rows, couplings, gradient, products, penalty)
+    return step_by_rows(_descend_rows, couplings, gradient, curvature, penalty)
 
 
 def _descend_rows(rows: Array, G: Array, C: Array, freedom: Array, penalty: Array) -> Array:
-    return descend(rows, G, ridged(C), freedom, penalty, PASSES, SMALLEST_CHANGE) - rows
+    return descend(rows, G, C, freedom, penalty, PASSES, SMALLEST_CHANGE) - rows
 
 
 @kernel
 def descend(
-    x0: Array, G: Array, C: Array, f: Array, penalty: Array, passes: int, smallest_change: float
+    x0: Array, G: Array, matrices: Array, f: Array, penalty: Array, passes: int, smallest_change: float
 ) -> Array:
     """The rows that minimise q + Σ λ |x|, by coordinate descent from x0: one coordinate at a time is set to its
-    minimum given the others, less the threshold.
+    minimum given the others, less the threshold. `matrices` is C, one for all rows or one per row.
     """
     rows, n = x0.shape
     result = x0.copy()
     residual = np.empty(n)
     for i in range(rows):
         x = result[i]
+        C = matrices[i if len(matrices) > 1 else 0]
         # What is left of the slope at x: G - f C (x - x0).
         residual[:] = G[i]
         for _ in range(passes):

@@ -35,6 +35,10 @@ class PlainStep(Step):
         """By the size of that step."""
         return self.measure.settled(state, sizes)
 
+    def missing(self, state: EMState) -> dict[str, str]:
+        """By the size of that step too."""
+        return self.measure.missing(state)
+
     def advance(self, state: EMState, direction: Couplings, gradient: Gradient) -> EMState:
         """Climb."""
         moved, history = ascend(state.couplings, gradient, state.history, self.learner)

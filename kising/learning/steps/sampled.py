@@ -2,19 +2,25 @@
 
 Every iteration makes one sweep of all chains and one step, measured by a `metric`. There are three phases:
 
-    approach   full steps, until they lead nowhere: every STRETCH iterations the second half of all iterations so far
-               is cut in two, and in no block may the two means differ by more, in the root mean square and beyond
-               what their scatter explains, than NEAR of a coupling's statistical error. It takes at least
-               LEAST_APPROACH iterations and at most half of those allowed: what the data do not determine, such as a
-               hidden spin without bonds, wanders for ever, and its block never counts as converged
+    approach   full steps, from iteration MOMENTUM_FROM on with momentum, until they lead nowhere: every STRETCH
+               iterations the last third of all iterations so far is cut in two, and in no block may the two means
+               differ by more, in the root mean square and beyond what their scatter explains, than NEAR of a
+               coupling's statistical error. It takes at least LEAST_APPROACH iterations, and as many as it needs
     average    steps shrink as k^-0.6, and the result is the mean of the couplings over all iterations of this phase
     end        the Monte-Carlo error of that mean, as a share of each coupling's statistical error and in the root mean
                square over a block, has been below `noise` for `hold` iterations in a row
 
+So learning has converged when what is left of the way, and the Monte-Carlo error, are both small against the
+statistical error. Neither depends on `max_iterations`: a larger budget never changes a verdict that a smaller one has
+reached.
+
 Means and scatter come from batches of iterations, whose length doubles as they fill up. Where the two halves of the
 averaging phase differ by more than the scatter explains, errors grow by as much, so that a mean that still drifts
-never passes for a settled one. The statistical error is that of complete data: hidden spins can only make it larger,
-so the rule errs towards too many iterations.
+never passes for a settled one.
+
+The statistical error is that of the visible data: the error of complete data, divided by the root of the share of
+information that is left (`observed`). What the recording hardly determines, such as the couplings of a hidden spin
+with weak bonds, may move by a share of its own large error.
 """
 
 from collections.abc import Sequence
@@ -30,7 +36,7 @@ from kising.kernels.counter import key_of
 from kising.learning.layout import flatten, places, unflatten
 from kising.learning.state import EMState, Problem, Sampler, first_state
 from kising.learning.steps.acceleration import within_reach
-from kising.learning.steps.base import Step
+from kising.learning.steps.base import Step, unsettled
 from kising.learning.steps.metric import Metric, MetricCache, complete_errors, is_due, metric_step, of_chains
 from kising.learning.steps.prior import with_prior
 from kising.model import Array, Couplings
@@ -43,7 +49,13 @@ EXPONENT = 0.6
 FIRST_BATCH = 5
 MOST_BATCHES = 32
 LEAST_BATCHES = 8
+# Two for each half of them: their scatter must be known.
+LEAST_LATE = 4
 NEAR = 0.2
+# Along what the recording hardly determines, EM goes a small share of the way per iteration. Momentum makes that five
+# times as much. Sooner, while hidden units still find their roles, it would throw them out of these.
+MOMENTUM = 0.8
+MOMENTUM_FROM = 32
 
 
 @dataclass(frozen=True)
@@ -85,34 +97,54 @@ class SampledStep(Step):
         return metric_step(self._metric(state), gradient)
 
     def settled(self, state: EMState, sizes: Sequence[float]) -> Sequence[bool]:
-        """By the error of the mean: steps never vanish."""
-        pairs = zip(self.noise(state), _sampler(state).arrived, strict=True)
-        return [share < self.learner.noise and arrived for share, arrived in pairs]
+        """By the error of the mean: steps never vanish, and before there is a mean nothing has settled."""
+        return [_sampler(state).averages and share < self.learner.noise for share in self.noise(state)]
+
+    def missing(self, state: EMState) -> dict[str, str]:
+        """How far blocks still drift while there is no mean, then how noisy it is."""
+        sampler = _sampler(state)
+        if sampler.averages:
+            texts = [
+                f"Monte-Carlo error {share:.2g} of the statistical error, limit {self.learner.noise:g}"
+                if np.isfinite(share)
+                else f"averaged over only {sampler.iterations} iterations"
+                for share in self.noise(state)
+            ]
+            return unsettled(state, self.learner, texts)
+        if sampler.iterations < LEAST_APPROACH:
+            return unsettled(state, self.learner, [f"fewer than {LEAST_APPROACH} iterations"] * len(BLOCKS))
+        way = drifts(sampler, places(state.couplings), self._flat_errors(state))
+        texts = [f"drifts by {x:.2g} of the statistical error, limit {NEAR:g}" for x in way]
+        found = unsettled(state, self.learner, texts)
+        # All blocks wait for those that drift.
+        return {name: found[name] for name, x in zip(BLOCKS, way, strict=True) if x >= NEAR} or found
 
     def advance(self, state: EMState, direction: Couplings, gradient: Gradient) -> EMState:
         """Take a share of the step, and add where it leads to the batches."""
         sampler, scales = _sampler(state), self.problem.scales
         share = gain(sampler)
-        couplings = within_reach(state.couplings, Couplings(*(share * x for x in direction)), scales)
+        velocity = share * flatten(direction, scales) + momentum(sampler) * state.history.velocity
+        couplings = within_reach(state.couplings, unflatten(velocity, state.couplings, scales), scales)
         sampler = arrive(
             sampler,
             flatten(couplings, scales),
             places(couplings),
-            flatten(self._statistical_errors(state), scales),
-            longest_approach=max(1, self.learner.max_iterations // 2),
+            self._flat_errors(state),
         )
-        return replace(state, couplings=couplings, sampler=sampler)
+        history = state.history._replace(velocity=velocity)
+        return replace(state, couplings=couplings, history=history, sampler=sampler)
 
     def learned(self, state: EMState) -> Couplings:
-        """The mean, once there is one."""
-        average = mean(_sampler(state))
+        """The mean, once there is one; of an approach that was cut short, the mean of its last third."""
+        average = mean(_sampler(state), cut_short=state.outcome == "stalled")
         return (
             state.couplings if average is None else unflatten(average, state.couplings, self.problem.scales)
         )
 
     def monte_carlo_error(self, state: EMState) -> Couplings | None:
         """That of the mean."""
-        error = monte_carlo_error(_sampler(state), places(state.couplings))
+        cut_short = state.outcome == "stalled"
+        error = monte_carlo_error(_sampler(state), places(state.couplings), cut_short=cut_short)
         return None if error is None else unflatten(error, state.couplings, self.problem.scales)
 
     def noise(self, state: EMState) -> Sequence[float]:
@@ -128,7 +160,14 @@ class SampledStep(Step):
         return self.cache.of(state.anchor, self.problem.slices)
 
     def _statistical_errors(self, state: EMState) -> Couplings:
-        return complete_errors(self._metric(state), self.problem.n_slices, state.couplings)
+        """Those of complete data, divided by the root of the share of information that is left."""
+        assert state.anchor is not None
+        complete = complete_errors(self._metric(state), self.problem.n_slices, state.couplings)
+        shares = self.cache.shares_of(state.anchor, self.problem.slices)
+        return Couplings(*(x / np.sqrt(share) for x, share in zip(complete, shares, strict=True)))
+
+    def _flat_errors(self, state: EMState) -> Array:
+        return flatten(self._statistical_errors(state), self.problem.scales)
 
 
 def _sampler(state: EMState) -> Sampler:
@@ -149,13 +188,16 @@ def gain(sampler: Sampler) -> float:
     return float((sampler.iterations + 1) ** -EXPONENT) if sampler.averages else 1.0
 
 
+def momentum(sampler: Sampler) -> float:
+    """The share of the last move that is added to the next one."""
+    return MOMENTUM if not sampler.averages and sampler.iterations >= MOMENTUM_FROM else 0.0
+
+
 def arrive(
     sampler: Sampler,
     couplings: Array,
     blocks: list[slice],
     statistical: Array,
-    *,
-    longest_approach: int,
 ) -> Sampler:
     """Add the couplings that a step has led to. The vector and its statistical errors are in units of the bond scale;
     `blocks` are its parts.
@@ -168,26 +210,28 @@ def arrive(
     batches = np.vstack([batches[:-1], batches[-1] + couplings])
     sampler = sampler._replace(iterations=sampler.iterations + 1, batches=batches, batch=size)
     n = sampler.iterations
-    ends = n >= longest_approach
-    if sampler.averages or not (ends or (n >= LEAST_APPROACH and n % STRETCH == 0)):
+    due = n >= LEAST_APPROACH and n % STRETCH == 0
+    if sampler.averages or not due or max(drifts(sampler, blocks, statistical)) >= NEAR:
         return sampler
-    arrived = _near(sampler, blocks, statistical)
-    if not (ends or all(arrived)):
-        return sampler
-    return sampler._replace(
-        averages=True, iterations=0, batches=batches[:0], batch=FIRST_BATCH, arrived=arrived
-    )
+    return sampler._replace(averages=True, iterations=0, batches=batches[:0], batch=FIRST_BATCH)
 
 
-def _near(sampler: Sampler, blocks: list[slice], statistical: Array) -> tuple[bool, ...]:
-    """For each block, whether full steps no longer lead anywhere."""
-    if sampler.iterations < LEAST_APPROACH:
-        return tuple(False for _ in blocks)
-    means = _whole_batches(sampler)
-    square, variance = _halves(means[len(means) // 2 :])
+def drifts(sampler: Sampler, blocks: list[slice], statistical: Array) -> list[float]:
+    """For each block, how far the couplings of an approach went lately: the difference between the means of both
+    halves of its last third, beyond what their scatter explains, over the statistical error, in the root mean square.
+    """
+    square, variance = _halves(_late(sampler))
     distance = (square - variance) / statistical**2
-    # A block that is not learned is empty, and leads nowhere.
-    return tuple(part.start == part.stop or bool(np.mean(distance[part]) < NEAR**2) for part in blocks)
+    # A block that is not learned is empty, and goes nowhere.
+    return [
+        max(float(np.mean(distance[part])), 0.0) ** 0.5 if part.start < part.stop else 0.0 for part in blocks
+    ]
+
+
+def _late(sampler: Sampler) -> Array:
+    """The means of the batches in the last third of an approach."""
+    means = _whole_batches(sampler)
+    return means[-max(len(means) // 3, LEAST_LATE) :]
 
 
 def _whole_batches(sampler: Sampler) -> Array:
@@ -211,20 +255,27 @@ def _halves(means: Array) -> tuple[Array, Array]:
     return square, variance
 
 
-def mean(sampler: Sampler) -> Array | None:
-    """The average so far, in units of the bond scale; None before averaging began."""
-    if not sampler.averages or sampler.iterations == 0:
+def mean(sampler: Sampler, *, cut_short: bool = False) -> Array | None:
+    """The average so far, in units of the bond scale; None before averaging began, unless the approach was cut short
+    and its last third must do.
+    """
+    if not sampler.averages:
+        late = _late(sampler)
+        middle: Array | None = late.mean(axis=0) if cut_short and len(late) else None
+        return middle
+    if sampler.iterations == 0:
         return None
     average: Array = np.sum(sampler.batches, axis=0) / sampler.iterations
     return average
 
 
-def monte_carlo_error(sampler: Sampler, blocks: list[slice]) -> Array | None:
+def monte_carlo_error(sampler: Sampler, blocks: list[slice], *, cut_short: bool = False) -> Array | None:
     """The error of the average, coupling by coupling, in units of the bond scale; None while there are too few batches
     to tell.
     """
-    means = _whole_batches(sampler)
-    if not sampler.averages or len(means) < LEAST_BATCHES:
+    means = _whole_batches(sampler) if sampler.averages else _late(sampler)
+    least = LEAST_BATCHES if sampler.averages else LEAST_LATE
+    if not (sampler.averages or cut_short) or len(means) < least:
         return None
     error: Array = np.std(means, axis=0, ddof=1) / np.sqrt(len(means))
     for part, drift in zip(blocks, _drift(means, blocks), strict=True):

@@ -2,7 +2,8 @@
 "Learning").
 
 Here the weights 1 - m_i² are averaged over slices: the information of row i is (mean of 1 - m_i²) C, with C the mean of
-x xᵀ, x = (s, σ); for a row of L, x = s⁻. Repeating the step is EM. Acceleration makes a longer one of the last few.
+x xᵀ, x = (s, σ); for a row of L, x = s⁻, and with M (s⁻, σ⁻). Repeating the step is EM. Acceleration makes a longer one
+of the last few.
 """
 
 from dataclasses import replace
@@ -62,11 +63,13 @@ def scaled_step(gradient: Gradient, products: SpinProducts) -> Couplings:
 
 
 def complete_information(gradient: Gradient, products: SpinProducts) -> Rows:
-    """C of the rows of visible spins, mean of x xᵀ with x = (s, 1, u, σ), and of hidden ones, with x = (s⁻, 1, u⁻)."""
+    """C of the rows of visible spins, mean of x xᵀ with x = (s, 1, u, σ), and of hidden ones, with x = (s⁻, 1, u⁻).
+    With M, both have the same inputs, but for the ends of segments.
+    """
     C = np.block(
         [[products.now, gradient.visible_hidden], [gradient.visible_hidden.T, gradient.hidden_hidden]]
     )
-    return Rows(C, products.before)
+    return Rows(C, C if gradient.M.size else products.before)
 
 
 def freedom_of(gradient: Gradient) -> Rows:

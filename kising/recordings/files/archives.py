@@ -12,6 +12,7 @@ from kising.errors import InputError
 from kising.messages import did_you_mean, nearest, show_key
 
 COVARIATES = "covariates"
+COVARIATE_NAMES = "covariate_names"
 NAMES = ("names", "units", "unit_names", "columns")
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
@@ -61,6 +62,26 @@ def choose(arrays: Mapping[str, Any], key: str | None) -> Chosen:
             "they are not",
         )
     return Chosen([usable[x] for x in order], names, notes)
+
+
+def choose_inputs(arrays: Mapping[str, Any]) -> Chosen:
+    """Inputs: arrays of one number per step are columns, named by their keys; otherwise as `choose` does."""
+    columns = {x: a for x, a in arrays.items() if x and not _is_text(a)}
+    if columns and all(map(_is_column, columns.values())) and len({len(a) for a in columns.values()}) == 1:
+        return Chosen(np.column_stack(list(columns.values())), tuple(columns), ())
+    chosen = choose(arrays, None)
+    return chosen._replace(names=input_names(arrays) or chosen.names)
+
+
+def input_names(arrays: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The names of the inputs that a file has beside its recording."""
+    found = arrays.get(COVARIATE_NAMES)
+    return _strings(found) if found is not None and _is_text(found) else None
+
+
+def _is_column(array: Any) -> bool:
+    shape: tuple[int, ...] = getattr(array, "shape", ())
+    return len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
 
 
 def _are_numbered(names: Mapping[str, Any]) -> bool:

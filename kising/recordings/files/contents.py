@@ -10,7 +10,7 @@ import numpy as np
 
 from kising.errors import InputError
 from kising.messages import show_key
-from kising.recordings.files.archives import COVARIATES, choose
+from kising.recordings.files.archives import COVARIATES, choose, choose_inputs, input_names
 from kising.recordings.files.spikes import TIME_NAMES, UNIT_NAMES, Spikes, spikes_of_table
 from kising.recordings.files.tables import Table, column_called, recording_of, table_of
 from kising.recordings.forms import Pieces, pieces_of
@@ -54,15 +54,15 @@ def load(path: Path, key: str | None, delimiter: str | None) -> Contents:
     return read_npy(path) if kind == ".npy" else read_npz(path)
 
 
-def recording_in(contents: Contents, key: str | None, *, guess: bool = True) -> Pieces:
-    """The recording in a file. `guess` says whether a column that increases is taken as an index."""
+def recording_in(contents: Contents, key: str | None) -> Pieces:
+    """The recording in a file."""
     names = contents.names if isinstance(contents, Table) else list(contents)
     if key is None and None not in (column_called(names, UNIT_NAMES), column_called(names, TIME_NAMES)):
         raise InputError(
             "this looks like spike times, with a unit and a time per spike: give bin, for example 20ms"
         )
     if isinstance(contents, Table):
-        return recording_of(contents, guess=guess)
+        return recording_of(contents)
     chosen = choose(contents, key)
     found = pieces_of(chosen.data)
     return replace(found, names=found.names or chosen.names, notes=(*chosen.notes, *found.notes))
@@ -70,7 +70,22 @@ def recording_in(contents: Contents, key: str | None, *, guess: bool = True) -> 
 
 def covariates_in(contents: Contents, key: str | None) -> Any:
     """The covariates that a file of arrays holds beside its recording."""
-    return contents.get(COVARIATES) if isinstance(contents, dict) and key != COVARIATES else None
+    if not isinstance(contents, dict) or key == COVARIATES or COVARIATES not in contents:
+        return None
+    names = input_names(contents)
+    found = contents[COVARIATES]
+    if names is None or not hasattr(found, "ndim"):
+        return found
+    array = found[:, None] if found.ndim == 1 else found
+    return replace(pieces_of(array, "the covariates"), names=names)
+
+
+def inputs_in(contents: Contents) -> Pieces:
+    """The covariates in a file of their own."""
+    if isinstance(contents, Table):
+        return recording_of(contents, guess=False)
+    chosen = choose_inputs(contents)
+    return replace(pieces_of(chosen.data, "the covariates"), names=chosen.names)
 
 
 def spikes_in(contents: Contents, key: str | None) -> Spikes:

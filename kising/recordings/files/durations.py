@@ -8,9 +8,8 @@ from typing import Any
 
 from kising.errors import InputError
 from kising.messages import show
+from kising.values import DURATION, SECONDS
 
-SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
-_DURATION = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-zµμ]+)")
 _UNIT_OF_NAME = re.compile(r"[ _(\[]\s*(s|sec|seconds|ms|us|µs|μs)\s*[)\]]?$")
 
 
@@ -18,8 +17,8 @@ def seconds(value: Any, what: str) -> float:
     """A duration in seconds: text with a unit, or a number of seconds."""
     number = math.nan
     if isinstance(value, str):
-        match = _DURATION.fullmatch(value.strip())
-        if match and match[2] in SECONDS:
+        match = DURATION.fullmatch(value.strip())
+        if match:
             number = float(match[1]) * SECONDS[match[2]]
     elif not isinstance(value, bool) and hasattr(value, "__float__"):
         number = float(value)

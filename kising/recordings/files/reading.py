@@ -11,7 +11,15 @@ from typing import Any
 from kising.errors import InputError, RecordingError
 from kising.messages import show
 from kising.recordings.build import assemble, check_missing
-from kising.recordings.files.contents import Contents, covariates_in, load, recording_in, spikes_in, table_in
+from kising.recordings.files.contents import (
+    Contents,
+    covariates_in,
+    inputs_in,
+    load,
+    recording_in,
+    spikes_in,
+    table_in,
+)
 from kising.recordings.files.durations import seconds
 from kising.recordings.files.spikes import binned
 from kising.recordings.files.windows import windows_of
@@ -28,7 +36,7 @@ def read_recording(
     bin: str | float | None = None,  # noqa: A002
     trials: Any = None,
     covariates: Any = None,
-    missing: str = "drop",
+    missing: str = "sample",
     delimiter: str | None = None,
 ) -> Segments:
     """Read a recording from a .npy, .npz, .csv, .tsv, .txt, .parquet or .mat file (docs/recordings.md).
@@ -37,7 +45,7 @@ def read_recording(
     overrides the one that text is found to use. With `bin`, such as "20ms", the file holds spike times instead, one
     row (unit, time) per spike, and `trials` may say when trials start and stop: an array of pairs in seconds, a pair
     (onsets, duration), or the path of such a table. `covariates` are known inputs, or the path of a table of them.
-    Every failure is a RecordingError.
+    Missing entries are treated as in `as_segments`. Every failure is a RecordingError.
     """
     with one_line_errors(path):
         check_missing(missing)
@@ -49,9 +57,9 @@ def read_recording(
         contents = _loaded(path, key, delimiter)
         inputs = _covariates(covariates) if covariates is not None else covariates_in(contents, key)
         if width is None:
-            return assemble(recording_in(contents, key), inputs)
+            return assemble(recording_in(contents, key), inputs, missing=missing)
         windows = None if trials is None else _windows(trials)
-        return assemble(binned(spikes_in(contents, key), width, windows), inputs)
+        return assemble(binned(spikes_in(contents, key), width, windows), inputs, missing=missing)
 
 
 @contextmanager
@@ -96,7 +104,7 @@ def _covariates(covariates: Any) -> Any:
     if not isinstance(covariates, (str, Path)):
         return covariates
     with one_line_errors(covariates):
-        return recording_in(_loaded(covariates), None, guess=False)
+        return inputs_in(_loaded(covariates))
 
 
 def _shown(path: str | Path) -> str:

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from kising.blocks import BONDS
 from kising.report.claims.verdicts import Finding, Measured, below_zero, inside, log_ratio, mean
 from kising.report.figures.views import groups, joined, varied
+from kising.report.summary import bonds_of
 
 #: Errors that differ by no more than this fraction count as equal.
 SAME: Final = 0.02
@@ -87,7 +87,7 @@ def _pairs(
         common = mine.index.intersection(theirs.index)
         if part[key].nunique() < 2:
             continue
-        for block in BONDS:
+        for block in bonds_of(part):
             ratios = log_ratio(mine.loc[common][f"rmse_{block}"], theirs.loc[common][f"rmse_{block}"])
             # One number per network: points along g and T share the seed of their realization.
             yield where, block, mean(ratios.groupby(level="realization").mean()), len(common)

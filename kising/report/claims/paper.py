@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from kising.blocks import BONDS
 from kising.report.claims.learners import correlation_claims, estimator_claims
+from kising.report.claims.model_blocks import block_claims
 from kising.report.claims.sparsity import sparsity_claims
 from kising.report.claims.verdicts import (
     UNKNOWN,
@@ -31,9 +31,8 @@ from kising.report.claims.verdicts import (
     slope,
 )
 from kising.report.figures.curves import sound_averages
-from kising.report.figures.style import ALL_BLOCKS
 from kising.report.figures.views import FRACTION, SIZE, SIZES, describe, groups, joined, varied, with_network
-from kising.report.summary import CONFIDENCE, fraction, scaling
+from kising.report.summary import CONFIDENCE, bonds_of, fraction, listed, scaling
 
 CORRECTED: Final = {"closed": "corrected", "iterated": "iterated-corrected"}
 SLOPE_MARGIN: Final = 0.1
@@ -58,6 +57,7 @@ def claims(runs: pd.DataFrame, couplings: pd.DataFrame) -> list[Finding]:
         *sparsity_claims(learned),
         *estimator_claims(learned),
         *correlation_claims(learned),
+        *block_claims(learned),
     ]
 
 
@@ -132,7 +132,7 @@ def _agreement(runs: pd.DataFrame, couplings: pd.DataFrame) -> Iterator[Finding]
     longest = runs[runs["data.length"] == runs["data.length"].max()]
     for where, part in groups(longest):
         own = couplings[couplings["run_id"].isin(part["run_id"])]
-        for block in BONDS:
+        for block in bonds_of(part):
             one = own[own["block"] == block]
             if len(one) < 4 or one["true"].nunique() < 2 or not np.isfinite(one["learned"]).all():
                 continue
@@ -173,7 +173,7 @@ def _weaker_needs_more(runs: pd.DataFrame) -> Iterator[Finding]:
         weak, strong = part["model.strength"].min(), part["model.strength"].max()
         if weak == strong:
             continue
-        for block in BONDS:
+        for block in bonds_of(part):
             needed = [
                 _length_for_half(part[part["model.strength"] == g], f"converged_{block}")
                 for g in (weak, strong)
@@ -224,8 +224,12 @@ def _never_all(runs: pd.DataFrame) -> Iterator[Finding]:
     if runs.empty or runs["data.length"].nunique() < 2:
         return
     dense = runs[(runs["model.connectivity"] == 1) & (runs["model.strength"] >= 1)]
+    named = [
+        key for key in ("model.connectivity", "model.strength") if len(dense) and dense[key].nunique() == 1
+    ]
     for where, part in groups(dense, "data.length") if len(dense) else ():
-        flags = part[[f"converged_{x}" for x in BONDS]].all(axis="columns")
+        blocks = bonds_of(part)
+        flags = part[[f"converged_{x}" for x in blocks]].all(axis="columns")
         best = max(
             (fraction(flags[part["data.length"] == length]) for length in part["data.length"].unique()),
             key=lambda found: (found[0], found[1]),
@@ -234,8 +238,8 @@ def _never_all(runs: pd.DataFrame) -> Iterator[Finding]:
         yield Finding(
             "4",
             "With strong couplings on a dense network, never do all runs converge, however long the recording.",
-            joined(where, f"c = 1, g = {part['model.strength'].iloc[0]:g}"),
-            f"largest fraction of runs with {ALL_BLOCKS} converged, over T",
+            joined(describe(named, tuple(part[key].iloc[0] for key in named)), where),
+            f"largest fraction of runs with {listed(blocks)} converged, over T",
             Measured(*best),
             verdict,
             "holds: some run fails to converge at every T; not: at some T all do, and the lower end is above 0.8",
@@ -275,7 +279,7 @@ def _correction_prevents_divergence(runs: pd.DataFrame) -> Iterator[Finding]:
 
 def _correction_helps(runs: pd.DataFrame) -> Iterator[Finding]:
     for where, plain, corrected in _pairs(runs):
-        for block in BONDS:
+        for block in bonds_of(runs):
             measured = mean(log_ratio(corrected[f"rmse_{block}"], plain[f"rmse_{block}"]))
             yield Finding(
                 "6",
@@ -296,7 +300,7 @@ def _size(runs: pd.DataFrame) -> Iterator[Finding]:
         ratios = undiverged["model.visible"].astype(float) / undiverged["model.hidden"].astype(float)
         if undiverged[SIZE].nunique() < 2 or ratios.max() > 1.1 * ratios.min():
             continue
-        for block in BONDS:
+        for block in bonds_of(undiverged):
             measured = slope(np.log(undiverged[SIZE]), np.log(undiverged[f"rmse_{block}"].astype(float)))
             yield Finding(
                 "7",

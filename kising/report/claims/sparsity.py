@@ -7,9 +7,9 @@ from typing import Final
 
 import pandas as pd
 
-from kising.blocks import BONDS
 from kising.report.claims.verdicts import Finding, Verdict, below_zero, log_ratio, mean
 from kising.report.figures.views import describe, groups, joined
+from kising.report.summary import bonds_of
 
 _SPARSE_KEYS: Final = ("learner.l1", "learner.decimate")
 _RECORDING: Final = ["realization", "data.length"]
@@ -28,7 +28,7 @@ def _pruning(runs: pd.DataFrame) -> Iterator[Finding]:
     scored = runs[asked & _plain(runs)]
     for where, part in groups(scored, "data.length") if len(scored) else ():
         undiverged = part[part["outcome"] != "diverged"].set_index(_RECORDING)
-        for block in BONDS if len(undiverged) else ():
+        for block in bonds_of(undiverged) if len(undiverged) else ():
             ratios = log_ratio(undiverged[f"rmse_pruned_{block}"], undiverged[f"rmse_{block}"])
             measured = mean(ratios.groupby(level="realization").mean())
             verdict: dict[Verdict, Verdict] = {"holds": "does not hold", "does not hold": "holds"}
@@ -68,7 +68,7 @@ def _sparse_learning(runs: pd.DataFrame) -> Iterator[Finding]:
                     for without in (False, True)
                 )
                 common = mine.index.intersection(others.index)
-                for block in BONDS if len(common) else ():
+                for block in bonds_of(part) if len(common) else ():
                     name = f"rmse_{block}"
                     ratios = log_ratio(mine.loc[common][name], others.loc[common][name])
                     # One number per network: its recordings are prefixes of one recording.

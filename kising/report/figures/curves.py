@@ -11,7 +11,6 @@ import pandas as pd
 from kising.blocks import BONDS
 from kising.report.figures.drawing import FigureSpec, Panel
 from kising.report.figures.style import (
-    ALL_BLOCKS,
     COLOURS,
     GUIDE_COLOUR,
     LINE_STYLES,
@@ -29,10 +28,11 @@ from kising.report.figures.views import (
     joined,
     numeric_axes,
     overlays,
+    varied,
     views,
     with_network,
 )
-from kising.report.summary import fraction, scaling
+from kising.report.summary import bonds_of, fraction, listed, scaling
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,6 +56,9 @@ class _Curve(NamedTuple):
 _BLOCK_ERRORS: Final = [_Curve(f"rmse_{x}", x, COLOURS[x], MARKERS[x]) for x in BONDS]
 _BLOCK_FLAGS: Final = [_Curve(f"converged_{x}", x, COLOURS[x], MARKERS[x]) for x in BONDS]
 _OVERLAP: Final = [_Curve("hidden_overlap", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
+_LOST: Final = [_Curve("lost", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
+#: What decides which blocks are learned.
+_MODELS: Final = ("learner.hidden_couplings", "learner.bias")
 _ESTEP_CONVERGED: Final = [_Curve("settled", "", OTHER_COLOURS[0], OTHER_MARKERS[0])]
 _AVERAGE_ERRORS: Final = [
     _Curve(name, symbol, OTHER_COLOURS[i], OTHER_MARKERS[i])
@@ -76,20 +79,22 @@ def curves(runs: pd.DataFrame) -> Iterator[FigureSpec]:
 
 def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
     undiverged = runs[runs["outcome"] != "diverged"]
+    blocks = listed(bonds_of(runs))
     guide = " The dashed grey line falls as 1/√T; slopes are of log RMSE on log T, with 95% intervals."
     yield FigureSpec(
         f"error-against-{axis_slug(x)}",
         f"Error of the learned couplings against the {axis_label(x)}",
-        f"RMSE of {ALL_BLOCKS} in units of the standard deviation of a non-zero bond: means over realizations, bars "
+        f"RMSE of {blocks} in units of the standard deviation of a non-zero bond: means over realizations, bars "
         f"are one standard deviation. {len(runs) - len(undiverged)} of {len(runs)} runs diverged and are left out. The "
         "dotted line is the estimate that is zero everywhere." + (guide if x == "data.length" else ""),
         [Panel(v.title, _errors(v, x, _BLOCK_ERRORS, "RMSE (bond scales)")) for v in views(undiverged, x)],
     )
     yield from _of_many_learners(undiverged, x)
+    yield from _of_models(undiverged, x)
     yield FigureSpec(
         f"convergence-against-{axis_slug(x)}",
         f"Runs that converged against the {axis_label(x)}",
-        f"Fraction of runs whose {ALL_BLOCKS} had settled when learning ended, each block by itself; bars are 95% "
+        f"Fraction of runs whose {blocks} had settled when learning ended, each block by itself; bars are 95% "
         "Wilson intervals. Diverged runs count as not converged.",
         [
             Panel(v.title, _fractions(v, x, _BLOCK_FLAGS, "fraction of runs converged"))
@@ -105,19 +110,42 @@ def _of_many_learners(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
         return
     # A learner looks the same in all panels.
     order = list(dict.fromkeys(series.label for view in crowded for series in view.series))
-    curve = {block: _Curve(f"rmse_{block}", "", COLOURS[block], MARKERS[block]) for block in BONDS}
+    blocks = bonds_of(runs)
+    curve = {block: _Curve(f"rmse_{block}", "", COLOURS[block], MARKERS[block]) for block in blocks}
     yield FigureSpec(
         f"learners-against-{axis_slug(x)}",
         f"Learners on the same data, against the {axis_label(x)}",
-        f"The same errors, with one panel for each of {ALL_BLOCKS} and one line for each learner.",
+        f"The same errors, with one panel for each of {listed(blocks)} and one line for each learner.",
         [
             Panel(
                 joined(view.title, block),
                 _errors(view, x, [curve[block]], f"RMSE of {block} (bond scales)", order),
             )
             for view in crowded
-            for block in BONDS
+            for block in blocks
             if runs[f"rmse_{block}"].notna().any()
+        ],
+    )
+
+
+def _of_models(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
+    """How much likelihood learners lose that leave blocks out, where they differ in that."""
+    if all(runs[key].nunique() < 2 for key in _MODELS):
+        return
+    data = ["realization", *(key for key in varied(runs) if not key.startswith("learner."))]
+    best = runs.groupby(data, dropna=False)["log_likelihood"].transform("max")
+    lost = runs.assign(lost=(best - runs["log_likelihood"]).astype(float))
+    panels = list(overlays(lost, x))
+    order = list(dict.fromkeys(series.label for view in panels for series in view.series))
+    yield FigureSpec(
+        f"likelihood-against-{axis_slug(x)}",
+        f"Likelihood that is lost by leaving blocks out, against the {axis_label(x)}",
+        "Log-likelihood of the recording under the learned couplings, below that of the best learner of the same "
+        "recording: means over realizations, bars are one standard deviation. It is that of the data learned from: the "
+        "learner with the most couplings gains about half their number, divided by T, from noise.",
+        [
+            Panel(view.title, _means(view, x, _LOST, "nats per slice below the best", order))
+            for view in panels
         ],
     )
 
@@ -185,9 +213,11 @@ def _errors(
     return draw
 
 
-def _means(view: View, x: str, shown: list[_Curve], label: str) -> Callable[[Axes], None]:
+def _means(
+    view: View, x: str, shown: list[_Curve], label: str, order: Sequence[str] = ()
+) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
-        for curve, series, style in _lines(view, shown):
+        for curve, series, style in _lines(view, shown, order):
             frame = series.runs.groupby(x)[curve.column].agg(["mean", "std"]).astype(float)
             axes.errorbar(
                 frame.index.to_numpy(dtype=float), frame["mean"], yerr=np.nan_to_num(frame["std"]),
@@ -268,7 +298,8 @@ def _guide(axes: Axes, view: View, column: str) -> None:
 
 
 def _baseline(axes: Axes, view: View) -> None:
-    values = view.series[0].runs["baseline_rmse"].dropna().unique()
+    runs = view.series[0].runs
+    values = runs[runs["model.strength"] > 0]["baseline_rmse"].dropna().unique()
     if len(values) == 1:
         axes.axhline(float(values[0]), color=GUIDE_COLOUR, linestyle=":", linewidth=1, label="all zero")
 

@@ -10,8 +10,9 @@ import pandas as pd
 
 from kising.blocks import BONDS
 from kising.report.figures.drawing import FigureSpec, Panel
-from kising.report.figures.style import ALL_BLOCKS, COLOURS, GUIDE_COLOUR
+from kising.report.figures.style import COLOURS, GUIDE_COLOUR
 from kising.report.figures.views import describe, joined, varied
+from kising.report.summary import bonds_of, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,8 +60,8 @@ def traces(runs: pd.DataFrame, trace_rows: pd.DataFrame) -> Iterator[FigureSpec]
     yield FigureSpec(
         "traces",
         "Learning, iteration by iteration",
-        f"Realization {chosen}: RMSE of {ALL_BLOCKS} (bond scales) and mean sizes of the averages. The grey line "
-        "marks the first iteration whose E-step did not settle in every slice.",
+        f"Realization {chosen}: RMSE of {listed(bonds_of(own))} (bond scales) and mean sizes of the averages. The "
+        "grey line marks the first iteration whose E-step did not settle in every slice.",
         panels,
     )
 

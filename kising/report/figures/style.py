@@ -19,9 +19,6 @@ GUIDE_COLOUR: Final = "#666666"
 #: Two learners in one panel: the first with filled marks on solid lines, the second open and dashed.
 LINE_STYLES: Final = ("-", "--")
 
-#: The blocks as captions list them.
-ALL_BLOCKS: Final = f"{', '.join(BONDS[:-1])} and {BONDS[-1]}"
-
 PANEL_INCHES: Final = (4.4, 4.0)
 
 _LABELS: Final = {
@@ -32,6 +29,8 @@ _LABELS: Final = {
     "model.hidden": "number of hidden spins Nh",
     "model.strength": "strength of the couplings g",
     "model.connectivity": "probability of a bond c",
+    "model.bias": "standard deviation of the biases",
+    "model.hidden_coupling": "strength of M, relative to that of K",
 }
 _SYMBOLS: Final = {
     "data.length": "T",
@@ -42,7 +41,10 @@ _SYMBOLS: Final = {
     "model.strength": "g",
     "model.connectivity": "c",
     "learner.estep.damping": "damping",
+    "model.hidden_coupling": "M/K",
 }
+#: What a learner has or does not have, where an option says so.
+_PARTS: Final = {"learner.bias": "biases", "learner.hidden_couplings": "M"}
 _SLUGS: Final = {"data.length": "length", "network.size": "size", "network.fraction": "visible-fraction"}
 
 
@@ -60,6 +62,8 @@ def describe_setting(key: str, value: object) -> str:
     """A parameter and its value in few characters: `c = 0.1`, or the value alone where it is clear enough."""
     if key in ("learner.estimator", "learner.correlations", "learner.start"):
         return str(value)
+    if key in _PARTS:
+        return f"{'with' if value else 'no'} {_PARTS[key]}"
     if key == "learner.step":
         return f"{value} step"
     short = _SYMBOLS.get(key, key.rpartition(".")[2].replace("_", " "))

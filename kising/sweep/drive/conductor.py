@@ -35,6 +35,7 @@ from kising.sweep.execute.protocol import (
 )
 
 if TYPE_CHECKING:
+    from kising.sweep.drive.forecast import Forecast
     from kising.sweep.plan import Run
 
 Commit = Callable[[Sequence[dict[str, object]]], object]
@@ -93,6 +94,7 @@ def conduct(
     stop: StopRequest | None = None,
     observers: Sequence[Observer] = (),
     checkpoint_store: CheckpointStore | None = None,
+    forecast: Forecast | None = None,
 ) -> Outcome:
     """Execute runs and commit their rows; return when all are finished or after a stop request.
 
@@ -103,13 +105,14 @@ def conduct(
     stamp: columns added to rows that do not have them (versions).
     observers: get a snapshot every `policy.report_seconds`, and one at the end.
     checkpoint_store: keeps checkpoints; without it every interrupted run starts over.
+    forecast: how long the runs will take; without it the time left is that of the recent rate.
 
     Raises ExecutorError when the executor can never run a run, or breaks down. Rows that have arrived are
     committed in every case.
     """
     policy = policy or Policy()
     cutter = Cutter(runs, cost, need, total=total, target_seconds=policy.batch_seconds)
-    counts = Counts(total, done_before, failed_before)
+    counts = Counts(total, done_before, failed_before, forecast)
     stop = stop or StopRequest()
     return _Conductor(
         executor, commit, cutter, counts, stamp or {}, policy, stop, observers, checkpoint_store
@@ -269,8 +272,11 @@ class _Conductor:
             if run is None:
                 continue
             seconds = row["seconds"]
-            if row["status"] == "done" and isinstance(seconds, float) and not flight.warming:
-                self._cutter.measured(run, seconds)
+            known = seconds if row["status"] == "done" and isinstance(seconds, float) else None
+            if known is not None and not flight.warming:
+                self._cutter.measured(run, known)
+            if self._counts.forecast is not None:
+                self._counts.forecast.finished(run, known, warming=flight.warming)
             flight.warming = False
             self._keep(row)
 
@@ -296,6 +302,9 @@ class _Conductor:
         self._to_repeat.extend((runs, flight.need) for runs in again)
         self._counts.repeated += sum(len(runs) for runs in again)
         for row in failed:
+            if self._counts.forecast is not None:
+                run = flight.pending[str(row["run_id"])]
+                self._counts.forecast.finished(run, None, warming=flight.warming)
             self._keep(row)
 
     def _kill_overdue(self) -> None:

@@ -22,7 +22,8 @@ from kising.blocks import n_couplings
 from kising.errors import StoreError
 from kising.estimators.registry import Estimator, entry, resolve
 from kising.estimators.sampling import Sampling
-from kising.options import LARGEST_METRIC, PILOT_ITERATIONS, PILOT_SLICES
+from kising.options import LARGEST_METRIC, PILOT_ITERATIONS, PILOT_SLICES, iteration_limit
+from kising.regular_files import read_regular
 from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.version import NUMERICS
 
@@ -36,6 +37,10 @@ RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, maki
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
 CHUNK_BYTES: Final = 4096 * 8  # a float64 column of a chunk of slices
 _KEPT: Final = 500  # finished runs that a price is the median of
+
+_LARGEST_CACHE: Final = 10_000_000  # bytes
+# Seconds per operation, and iterations of EM, that a machine can have measured: others would stop every sweep.
+_RANGES: Final = {"prices": (1e-15, 1.0), "iterations": (0.0, 1e12)}
 
 Kind = str
 
@@ -55,13 +60,14 @@ class CostModel:
         """The prices learned on this machine so far; default ones where there are none, or they cannot be
         read.
         """
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            known = json.loads(cache_file().read_text())
-            prices, iterations = known["prices"], known["iterations"]
-            return cls(
-                {str(k): float(v) for k, v in prices.items()},
-                {str(k): float(v) for k, v in iterations.items()},
+        with suppress(
+            OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError
+        ):
+            known = json.loads(read_regular(cache_file(), _LARGEST_CACHE))
+            prices, iterations = (
+                _plausible(known[name], *_RANGES[name]) for name in ("prices", "iterations")
             )
+            return cls(prices, iterations)
         return cls()
 
     def save(self) -> None:
@@ -82,7 +88,9 @@ class CostModel:
         default = _estimator(point).iterations or next(
             ITERATIONS[word] for word in words if word in ITERATIONS
         )
-        iterations = min(self.iterations.get(kind, default), point.learner.max_iterations)
+        iterations = min(
+            self.iterations.get(kind, default), iteration_limit(point.learner, point.model.hidden)
+        )
         return self.prices.get(kind, PRICE) * operations(point, iterations)
 
     def of_run(self) -> Callable[[Run], float]:
@@ -111,11 +119,21 @@ class CostModel:
         self._samples.clear()
 
 
+def _plausible(found: Mapping[str, object], least: float, most: float) -> dict[Kind, float]:
+    """The numbers in a range; NaN is in none."""
+    numbers = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+    return {name: value for name, value in numbers.items() if least <= value <= most}
+
+
 def kind_of(point: Point) -> Kind:
     """What shares a price: the same kernels."""
     learner, estimator = point.learner, _estimator(point)
     values = point.values()
     words = [point.task, estimator.name, *(str(values[key]) for key in estimator.reads)]
+    if _coupled(point):
+        words.append("coupled")
+    if point.data.missing:
+        words.append("gaps")
     if point.task == "learn":
         words += [learner.start, learner.step]
     elif point.score.exact:
@@ -129,7 +147,28 @@ def kind_of(point: Point) -> Kind:
 
 def _estimator(point: Point) -> Estimator:
     """The one that will run."""
-    return resolve(point.learner.estimator, point.model.hidden)
+    return resolve(
+        point.learner.estimator, point.model.hidden, coupled=_has_M(point), gaps=point.data.missing > 0
+    )
+
+
+def _coupled(point: Point) -> bool:
+    """Whether slices depend on each other: through couplings among hidden spins, or missing entries."""
+    return _has_M(point) or point.data.missing > 0
+
+
+def _has_M(point: Point) -> bool:
+    return point.learner.hidden_couplings if point.task == "learn" else point.model.hidden_coupling > 0
+
+
+def _n_couplings(point: Point) -> int:
+    learner = point.learner
+    return n_couplings(
+        point.model.visible,
+        point.model.hidden,
+        bias=learner.bias,
+        hidden_couplings=learner.hidden_couplings,
+    )
 
 
 def operations(point: Point, iterations: float) -> float:
@@ -137,8 +176,10 @@ def operations(point: Point, iterations: float) -> float:
     nv, nh = point.model.visible, point.model.hidden
     learner, estimator = point.learner, _estimator(point)
     simulation = 0.2 * (nv + nh) ** 2 + 5 * (nv + nh) if point.data.file is None else 0.0
-    estep = estimator.operations(nv, nh, learner) + 0.3 * nv * (nv + nh)
-    judge = entry("exact").operations(nv, nh, learner) if point.score.exact else 0.0
+    coupled = _coupled(point)
+    estep = estimator.operations_of(nv, nh, learner, coupled=coupled) + 0.3 * nv * (nv + nh)
+    exact = entry("exact").operations_of(nv, nh, learner, coupled=coupled)
+    judge = exact if point.score.exact else 0.0
     # When learning, one E-step more than iterations: the hidden states are scored at the end.
     once = estep
     if estimator.samples:
@@ -150,11 +191,11 @@ def operations(point: Point, iterations: float) -> float:
         slices *= 2  # the memoryless control takes about as long
     pilots = 0.0
     if point.task == "learn" and learner.starts > 1:
-        made = min(PILOT_ITERATIONS, learner.max_iterations)
+        made = min(PILOT_ITERATIONS, iteration_limit(learner, nh))
         pilots = learner.starts * min(PILOT_SLICES, point.data.length) * (made * estep + once)
     errors = 0.0
     if point.score.errors:
-        couplings = n_couplings(nv, nh, bias=point.learner.bias)
+        couplings = _n_couplings(point)
         slices += 90 * entry("gibbs").operations(nv, nh, learner) + 0.02 * couplings**2
         errors = 0.04 * couplings**3
     return RUN_OVERHEAD + errors + pilots + point.data.length * (simulation + slices)
@@ -167,10 +208,10 @@ def memory(point: Point, threads: int) -> int:
     columns = 8 * nv + 6 * nh
     if point.task == "infer" and point.score.exact:
         columns += 2 * nv * nh
-    history = 12 * 8 * n_couplings(nv, nh, bias=point.learner.bias)
+    history = 12 * 8 * _n_couplings(point)
     numbers = nv * (nv + nh) ** 2 + nh * nv**2
     metric = 8 * numbers if point.task == "learn" and numbers <= LARGEST_METRIC else 0
-    matrices = 8 * 5 * n_couplings(nv, nh, bias=point.learner.bias) ** 2 if point.score.errors else 0
+    matrices = 8 * 5 * _n_couplings(point) ** 2 if point.score.errors else 0
     return WORKER_BYTES + spins + threads * columns * CHUNK_BYTES + history + metric + matrices
 
 

@@ -7,22 +7,17 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kising.sweep.drive.progress import BatchAge, HostLoad, Meter, Snapshot
 from kising.sweep.execute.protocol import Batch, Need, Started
+from kising.sweep.failures import Failure, failure_of
 
 if TYPE_CHECKING:
+    from kising.sweep.drive.forecast import Forecast
     from kising.sweep.plan import Run
 
 _LISTED: Final = 20
-
-
-class Failure(NamedTuple):
-    """A failed run."""
-
-    run_id: str
-    error: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +53,10 @@ class Flight:
 class Counts:
     """The counters of a session."""
 
-    def __init__(self, total: int, done_before: int, failed_before: int) -> None:
+    def __init__(
+        self, total: int, done_before: int, failed_before: int, forecast: Forecast | None = None
+    ) -> None:
+        self.forecast = forecast
         self.total, self.done_before, self.failed_before = total, done_before, failed_before
         self.done = self.failed = self.lost = self.repeated = self.batches = 0
         self._failures: list[Failure] = []
@@ -79,7 +77,7 @@ class Counts:
         else:
             self.failed += 1
             if len(self._failures) < _LISTED:
-                self._failures.append(Failure(str(row["run_id"]), str(row["error"])))
+                self._failures.append(failure_of(row))
         if row["host"] is not None:
             self._hosts[str(row["host"])] += 1
 
@@ -101,7 +99,7 @@ class Counts:
             running=running_runs,
             queued=sum(len(flight.pending) for flight in flights) - running_runs,
             rate=rate,
-            eta=self.unfinished / rate if rate else None,
+            eta=self._eta(flights, slots, rate, now),
             workers=len(running),
             slots=slots,
             seconds=now - self._begin,
@@ -112,10 +110,17 @@ class Counts:
                     host=host,
                     runs=len(flight.pending),
                     seconds=now - flight.since,
+                    run=next(iter(flight.pending.values()), None),
                 )
                 for flight, host in oldest
             ),
+            failures=tuple(self._failures),
         )
+
+    def _eta(self, flights: Collection[Flight], slots: int, rate: float | None, now: float) -> float | None:
+        if self.forecast is not None:
+            return self.forecast.seconds_left(flights, slots, self.unfinished, now)
+        return self.unfinished / rate if rate else None
 
     def _loads(
         self, running: Sequence[tuple[Flight, str]], cores: Mapping[str, float], now: float

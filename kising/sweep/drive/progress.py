@@ -5,6 +5,7 @@ A bar on a terminal; elsewhere a line now and then that starts with the time, as
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -13,8 +14,14 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
 
+from kising.messages import plural
+from kising.sweep.drive.notebook import NotebookBar, in_notebook
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from kising.sweep.failures import Failure
+    from kising.sweep.plan import Run
 
 RECENT_SECONDS: Final = 30.0
 _ENOUGH: Final = 20  # counts for a rate
@@ -34,12 +41,13 @@ class HostLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchAge:
-    """One running batch: its host, its unfinished runs, seconds since it started."""
+    """One running batch: its host, its unfinished runs, seconds since it started, and the run at work."""
 
     batch_id: int
     host: str
     runs: int
     seconds: float
+    run: Run | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +66,7 @@ class Snapshot:
     seconds: float  # since the session began
     hosts: Mapping[str, HostLoad]
     oldest: tuple[BatchAge, ...]  # running batches, the longest-running first
+    failures: tuple[Failure, ...] = ()  # the first few failed runs of the session
 
 
 class Meter:
@@ -98,6 +107,17 @@ class Display(Protocol):
 def open_display(name: str, stream: TextIO, *, seconds: float = 10.0) -> Display:
     """Return a bar if `stream` is a terminal, otherwise lines, at most one per `seconds` seconds."""
     return Bars(name, stream) if stream.isatty() else Lines(name, stream, seconds=seconds)
+
+
+def display_for(name: str, wanted: bool | None) -> Display | None:
+    """What shows the progress of a sweep to who runs it from Python: a bar in terminals and notebooks, nothing
+    elsewhere unless it is wanted.
+    """
+    if wanted is False:
+        return None
+    if in_notebook():
+        return NotebookBar(name)
+    return open_display(name, sys.stderr) if wanted or sys.stderr.isatty() else None
 
 
 class Lines:
@@ -181,11 +201,6 @@ def describe(snapshot: Snapshot) -> str:
     if len(snapshot.hosts) > 1:
         parts.append(plural(len(snapshot.hosts), "host"))
     return ", ".join(parts)
-
-
-def plural(count: int, noun: str) -> str:
-    """A number with its noun: 1 run, 2 runs."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def duration(seconds: float) -> str:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from kising.messages import plural
+
+if TYPE_CHECKING:
+    from kising.sweep.drive.progress import Snapshot
 
 SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -72,3 +77,18 @@ def stop_on_signals() -> Iterator[StopRequest]:
     finally:
         for number in ours:
             signal.signal(number, before[number])
+
+
+def announced(stop: StopRequest, say: Callable[[str], object]) -> Callable[[Snapshot], None]:
+    """An observer that confirms, once, that the sweep is stopping, and says what happens until it ends."""
+    told: list[str] = []
+
+    def observe(snapshot: Snapshot) -> None:
+        if stop.level and not told:
+            told.append(stop.reason)
+            say(
+                f"stopping ({stop.reason}): waiting some seconds for {plural(snapshot.running, 'run')} in flight; "
+                "Ctrl-C again stops at once"
+            )
+
+    return observe

@@ -8,17 +8,12 @@ from typing import Any, Final, NamedTuple
 
 from kising.errors import ExecutorError
 from kising.sweep.execute import ray_internals
+from kising.sweep.execute.exit_notice import ExitNotice
 from kising.sweep.execute.head_monitor import HeadMonitor
 from kising.sweep.execute.ray_errors import NOT_A_MEMBER, connection_failure, one_line
 from kising.sweep.execute.ray_internals import Node
-from kising.sweep.execute.ray_setup import (
-    ScratchDirectory,
-    Variables,
-    check_answers,
-    checkout,
-    shielded,
-    silenced,
-)
+from kising.sweep.execute.ray_setup import Variables, check_answers, checkout, shielded, silenced
+from kising.sweep.execute.scratch import ScratchDirectory, private_files
 
 _OBJECT_STORE: Final = 80_000_000  # bytes; Ray requires 78,643,200, and rows do not pass through it
 _HEAD_SECONDS: Final = 20.0  # without an answer, after which a head counts as dead; Ray ends us after 60
@@ -35,10 +30,12 @@ class ClusterState(NamedTuple):
 class RayCluster:
     """A connection to Ray, made with `start` or `join`."""
 
-    def __init__(self, ray: Any, name: str, variables: Variables, scratch: ScratchDirectory | None) -> None:
+    def __init__(
+        self, ray: Any, name: str, variables: Variables, scratch: ScratchDirectory | None, notice: ExitNotice
+    ) -> None:
         """Use `start` or `join`."""
         self.ray, self.name = ray, name
-        self._variables, self._scratch = variables, scratch
+        self._variables, self._scratch, self._notice = variables, scratch, notice
         # The conductor reports dead workers itself.
         ray_internals.show_worker_logs(ray, False)
         # A Ray of our own does not change: it is queried once.
@@ -54,8 +51,9 @@ class RayCluster:
         """
         variables = Variables(ray_internals.environment(local=True), force=ray_internals.FORCED_LOCAL)
         scratch = ScratchDirectory()
+        notice = ExitNotice()
         try:
-            with shielded(), silenced():
+            with shielded(), silenced(), private_files():
                 ray = ray_internals.import_ray()
                 ray.init(
                     address="local",
@@ -66,13 +64,15 @@ class RayCluster:
                     logging_level=logging.CRITICAL,
                     **ray_internals.directory_option(scratch.path),
                 )
+            scratch.close_to_others()
         except BaseException as error:
+            notice.close()
             scratch.remove()
             variables.restore()
             if isinstance(error, Exception):
                 raise ExecutorError(f"Ray does not start on this machine: {one_line(error)}") from error
             raise
-        return cls(ray, "Ray on this machine", variables, scratch)
+        return cls(ray, "Ray on this machine", variables, scratch, notice)
 
     @classmethod
     def join(cls, address: str) -> RayCluster:
@@ -83,6 +83,7 @@ class RayCluster:
         if address != "auto":
             check_answers(address)
         variables = Variables(ray_internals.environment(local=False), force=ray_internals.FORCED)
+        notice = ExitNotice()
         try:
             with shielded(), silenced():
                 ray = ray_internals.import_ray()
@@ -95,12 +96,13 @@ class RayCluster:
                     runtime_env=_runtime_env(),
                 )
         except BaseException as error:
+            notice.close()
             variables.restore()
             if isinstance(error, Exception) and not isinstance(error, ExecutorError):
                 reason = connection_failure(error)
                 raise ExecutorError(f"cannot join the Ray cluster at {address}: {reason}") from error
             raise
-        return cls(ray, f"Ray at {address}", variables, None)
+        return cls(ray, f"Ray at {address}", variables, None, notice)
 
     @property
     def state(self) -> ClusterState:
@@ -127,6 +129,7 @@ class RayCluster:
         with silenced():
             self.ray.shutdown()
         ray_internals.show_worker_logs(self.ray, True)
+        self._notice.close()
         if self._scratch is not None:
             self._scratch.remove()
         self._variables.restore()

@@ -31,7 +31,8 @@ SETTINGS: Final = {
 """Environment variables for every Ray. What the user has set stays, except for those in `FORCED`."""
 
 FORCED: Final = ("RAY_NUM_REDIS_GET_RETRIES",)
-FORCED_LOCAL: Final = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", *FORCED)
+_LOOPBACK: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+FORCED_LOCAL: Final = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", _LOOPBACK, *FORCED)
 
 _AUTOSCALING_STATUS: Final = "__autoscaling_status"
 
@@ -47,12 +48,13 @@ class Node(NamedTuple):
 def environment(*, local: bool) -> dict[str, str]:
     """Return the variables that must be set before ray is imported; local: for a Ray that we start.
 
-    Ray listens on every interface and runs what it is sent, so a Ray of our own gets a token of its own.
+    Ray runs what it is sent, so a Ray of our own listens on the loopback interface alone, and has its own token.
     """
     if not local:
         return dict(SETTINGS)
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token()}
-    return {**SETTINGS, **token, "RAY_USAGE_STATS_ENABLED": "0"}
+    # As on systems where Ray has no clusters: it takes 127.0.0.1 for the address of this host, and binds to that.
+    return {**SETTINGS, **token, _LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 @cache
@@ -72,6 +74,8 @@ def import_ray() -> Any:
 
     if ray.is_initialized():
         raise RuntimeError("this process is connected to a Ray already; call ray.shutdown() first")
+    constants: Any = ray._private.ray_constants
+    constants.ENABLE_RAY_CLUSTER = os.environ.get(_LOOPBACK) != "0"
     compiled: Any = ray._raylet
     compiled.Config.initialize("")
     compiled.AuthenticationTokenLoader.instance().reset_cache()

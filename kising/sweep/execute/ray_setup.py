@@ -1,27 +1,23 @@
-"""The surroundings of a Ray: variables, directory, signals, and a check that a cluster answers at an address.
+"""The surroundings of a Ray: variables, signals, and a check that a cluster answers at an address.
 
 Nothing here imports ray: most of it must be in place before ray is imported.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
 import signal
 import socket
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
 from kising.errors import ExecutorError
 from kising.sweep.execute.ray_internals import uses_tls
 
-_PREFIX: Final = "kising-"
-_LONGEST_PATH: Final = 40  # Ray appends 66 characters, and the path of a socket may have 107
 _ANSWER_SECONDS: Final = 3.0
 _HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
@@ -42,33 +38,6 @@ class Variables:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-class ScratchDirectory:
-    """A new directory with a short path, for Ray's sockets and logs, held by a lock that ends with this process."""
-
-    def __init__(self) -> None:
-        base = Path(tempfile.gettempdir())
-        if len(str(base)) > _LONGEST_PATH - len(_PREFIX) - 8:
-            base = Path("/tmp")
-        _remove_abandoned(base)
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        self._lock = (self.path / "lock").open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-
-    def remove(self) -> None:
-        """Delete the directory."""
-        self._lock.close()
-        shutil.rmtree(self.path, ignore_errors=True)
-
-
-def _remove_abandoned(base: Path) -> None:
-    """Delete the directories of processes that were killed."""
-    for path in base.glob(f"{_PREFIX}*/lock"):
-        with suppress(OSError), path.open("r+") as lock:
-            if path.stat().st_uid == os.getuid():
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path.parent, ignore_errors=True)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from kising.estimators import registry
 from kising.messages import listing, show
 from kising.options import GATE_KEYS, LEAVES, RULES, Gate, Header, Keep, Leaf, Rule, leaves_of, unused_keys
 from kising.sweep.spec.axes import MAX_POINTS, Axes
@@ -157,8 +158,10 @@ def _keeping(document: Document, axes: Axes, task: str | None, realizations: int
     keys = ("model.visible", "model.hidden", "learner.max_iterations")
     for values in _combinations(document, axes, keys):
         visible, hidden, iterations = (values[key] for key in keys)
-        if isinstance(visible, int) and isinstance(hidden, int) and isinstance(iterations, int):
-            largest = max(largest, bytes_a_run(keep, visible, hidden, iterations))
+        if isinstance(visible, int) and isinstance(hidden, int):
+            # Null: as many as some estimator may take.
+            most = iterations if isinstance(iterations, int) else max(registry.iteration_limits())
+            largest = max(largest, bytes_a_run(keep, visible, hidden, most))
     total = largest * axes.points * min(keep.realizations, realizations)
     if total > LARGEST_KEPT:
         yield document.problem(

@@ -19,6 +19,7 @@ from kising.options import (
     LEAVES,
     OTHER_SECTIONS,
     POINT_SECTIONS,
+    READING,
     Data,
     Header,
     Keep,
@@ -110,6 +111,7 @@ def _document(spec: SweepSpec) -> dict[str, Any]:
     left_out |= {key for key, leaf in LEAVES.items() if leaf.option.task not in (None, spec.task)}
     if spec.data.file is None:
         left_out |= {"data.file", "data.folds", "data.hash"}
+    left_out |= {leaf.key for name, leaf in READING.items() if getattr(spec.data, name) is None}
 
     def section(value: BaseModel, prefix: str) -> dict[str, Any]:
         inner = {

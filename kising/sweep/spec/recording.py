@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,38 +17,53 @@ import numpy as np
 
 from kising.errors import InputError, RecordingError
 from kising.messages import show
-from kising.options import LEAVES
-from kising.sweep.spec.documents import Document, Problem, lookup, path_of
-from kising.values import RefusedError
+from kising.options import LEAVES, READING
+from kising.sweep.spec.documents import Document, KeyPath, Problem, lookup, path_of
+from kising.values import FilePath, RefusedError
 
 if TYPE_CHECKING:
     from kising.options import Data
     from kising.recordings import Segments
 
 FILE = path_of("data.file")
+#: The options of reading that are paths.
+_PATHS = tuple(name for name, leaf in READING.items() if isinstance(leaf.kind, FilePath))
 #: What a recording decides.
 SIZES = ("model.visible", "data.length")
 #: In place of sizes that are unknown because the file cannot be read, which is reported.
 _UNKNOWN = (1, 3)
 
 
-def read_content(path: str) -> Segments:
-    """The recording in a file, without spins that never change; RecordingError where it is none."""
+def read_content(path: str, folds: int | None = None, reading: Mapping[str, str] | None = None) -> Segments:
+    """The recording in a file, without spins that cannot be fitted, in some of the folds where these are given;
+    RecordingError where it is none. `reading` are arguments of `read_recording`.
+    """
+    reading = reading or {}
+    files = [path, *(reading[name] for name in _PATHS if name in reading)]
+    return _read(path, folds, tuple(reading.items()), tuple(_stamp(file) for file in files))
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    """When a file was changed, and its size."""
     try:
         found = Path(path).stat()
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise RecordingError(f"{_shown(path)}: cannot read the recording: {reason}") from error
-    return _read(path, found.st_mtime_ns, found.st_size)
+    return found.st_mtime_ns, found.st_size
 
 
 @lru_cache(maxsize=1)
-def _read(path: str, changed: int, size: int) -> Segments:
+def _read(
+    path: str, folds: int | None, reading: tuple[tuple[str, str], ...], stamps: tuple[tuple[int, int], ...]
+) -> Segments:
     # Every preset is checked on every reading: the file is read once.
+    from kising.learning.folds import learnable
     from kising.recordings import fittable, read_recording
 
     try:
-        return fittable(read_recording(path))
+        found = fittable(read_recording(path, **dict(reading), missing="drop"))
+        return found if folds is None else learnable(found, folds)
     except RecordingError:
         raise
     except InputError as error:
@@ -79,7 +95,8 @@ def recording_of(data: Data) -> Segments | None:
     if data.file is None:
         return None
     try:
-        recording = read_content(data.file)
+        reading = {name: getattr(data, name) for name in READING}
+        recording = read_content(data.file, data.folds, {k: v for k, v in reading.items() if v is not None})
     except RecordingError as error:
         if Path(data.file).exists():
             raise
@@ -99,10 +116,10 @@ def with_recording(document: Document) -> tuple[Document, list[Problem]]:
     if not given or raw is None:
         return document, []
     try:
-        path = str(LEAVES["data.file"].kind.parse(raw))
-    except RefusedError:
+        path = str(_base(document, FILE) / str(LEAVES["data.file"].kind.parse(raw)))
+        reading = dict(_reading(document))
+    except RefusedError:  # reported by its own check
         return _filled(document, {"data.file": raw}, _UNKNOWN), []
-    path = str(_base(document) / path)
     folds = _value(document, "data.folds") or LEAVES["data.folds"].default
     problems = list(_realizations(document, folds))
     known = [_value(document, key) for key in ("data.hash", *SIZES)]
@@ -111,21 +128,32 @@ def with_recording(document: Document) -> tuple[Document, list[Problem]]:
     else:
         digest, sizes = None, list(_UNKNOWN)
         try:
-            recording = read_content(path)
+            recording = read_content(path, folds, reading)
         except RecordingError as error:
             problems.append(document.problem(FILE, str(error)))
         else:
             digest, sizes = content_hash(recording), [recording.n_visible, recording.n_steps]
             problems += _too_short(document, recording, folds)
     changed = {"data.file": path, "data.hash": digest, "realizations": folds}
+    changed |= {READING[name].key: value for name, value in reading.items()}
     return _filled(document, changed, tuple(sizes)), problems
 
 
-def _base(document: Document) -> Path:
+def _reading(document: Document) -> Iterator[tuple[str, str]]:
+    """The options of reading that are given; paths are absolute."""
+    for name, leaf in READING.items():
+        path = path_of(leaf.key)
+        given, raw = lookup(document.value, path)
+        value = leaf.kind.parse(raw) if given else None
+        if value is not None:
+            yield name, str(_base(document, path) / value) if name in _PATHS else value
+
+
+def _base(document: Document, key: KeyPath) -> Path:
     """The directory that a relative path starts from: that of the sweep file, or the current one."""
     from kising.sweep.spec.layers import OVERRIDE
 
-    source = document.place(FILE).source
+    source = document.place(key).source
     return Path.cwd() if source in (None, OVERRIDE) else Path(str(source)).absolute().parent
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kising.blocks import BLOCKS, BONDS, TABLE, n_couplings, shapes
+from kising.blocks import BLOCKS, REQUIRED, TABLE, n_couplings, shapes
 from kising.learning.trace_columns import TRACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ _SETS: Final = 3  # of couplings: truth, start, learned
 _NUMBER: Final = np.dtype("<f8")
 
 
-_FIELDS: Final = tuple(f"_{block.name}" for block in TABLE if block.is_field)
-_TRACE_WITHOUT_FIELDS: Final = tuple(name for name in TRACE_COLUMNS if not name.endswith(_FIELDS))
+# The blocks that artifacts have, newest first: networks had no M at first, and no fields before that.
+_GENERATIONS: Final = (BLOCKS, tuple(name for name in BLOCKS if name != "M"), REQUIRED)
 
 
 class RunArtifacts(NamedTuple):
@@ -53,16 +53,20 @@ def pack(arrays: Iterable[NDArray[np.float64]]) -> bytes:
 
 def unpack_couplings(data: bytes, visible: int, hidden: int) -> list[dict[str, NDArray[np.float64]]]:
     """Return the couplings of truth, start and result, each as arrays by block. Those written before networks had
-    biases lack them.
+    biases, or M, lack them.
     """
     numbers, sets, place = np.frombuffer(data, dtype=_NUMBER), [], 0
-    names = BLOCKS if numbers.size > _SETS * n_couplings(visible, hidden) else BONDS
+    wanted = shapes(visible, hidden)
+    sizes = {name: int(np.prod(shape)) for name, shape in wanted.items()}
+    names = next(
+        (x for x in _GENERATIONS if _SETS * sum(sizes[name] for name in x) == numbers.size), REQUIRED
+    )
     for _ in range(_SETS):
         blocks = {}
-        for name, shape in shapes(visible, hidden).items():
+        for name, shape in wanted.items():
             if name not in names:
                 continue
-            size = int(np.prod(shape))
+            size = sizes[name]
             blocks[name] = numbers[place : place + size].reshape(shape)
             place += size
         sets.append(blocks)
@@ -70,11 +74,13 @@ def unpack_couplings(data: bytes, visible: int, hidden: int) -> list[dict[str, N
 
 
 def unpack_trace(data: bytes) -> NDArray[np.float64]:
-    """Return a trace, one row per iteration. One written before networks had fields has fewer columns; those it lacks
-    are NaN.
+    """Return a trace, one row per iteration. One written before networks had M, or fields, has fewer columns; those it
+    lacks are NaN.
     """
     numbers = np.frombuffer(data, dtype=_NUMBER)
-    for names in (TRACE_COLUMNS, _TRACE_WITHOUT_FIELDS):
+    for blocks in _GENERATIONS:
+        lacking = tuple(f"_{block.name}" for block in TABLE if block.name not in blocks)
+        names = tuple(name for name in TRACE_COLUMNS if not name.endswith(lacking))
         if numbers.size % len(names) == 0:
             rows = numbers.reshape(-1, len(names))
             if np.array_equal(rows[:, 0], np.arange(len(rows))):  # the first column counts iterations
@@ -86,7 +92,9 @@ def unpack_trace(data: bytes) -> NDArray[np.float64]:
 
 def bytes_a_run(keep: Keep, visible: int, hidden: int, iterations: int) -> int:
     """Return the largest size of one run's artifacts, in bytes."""
-    couplings = _SETS * n_couplings(visible, hidden, bias=True) if keep.couplings else 0
+    couplings = (
+        _SETS * n_couplings(visible, hidden, bias=True, hidden_couplings=True) if keep.couplings else 0
+    )
     trace = iterations * len(TRACE_COLUMNS) if keep.trace else 0
     return _NUMBER.itemsize * (couplings + trace)
 

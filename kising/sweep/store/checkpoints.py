@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kising.errors import StoreError
+from kising.regular_files import read_regular
 from kising.sweep.execute.protocol import LARGEST_STATE, Saved
 from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.sweep.store.directory import SweepDirectory
@@ -78,9 +79,7 @@ class Checkpoints:
             return None
         path = self._path(run_id)
         try:
-            if path.stat().st_size > LARGEST_STATE + _HEADER_BYTES:
-                raise ValueError("it is too large")
-            return self._decoded(run_id, path.read_bytes())
+            return self._decoded(run_id, read_regular(path, LARGEST_STATE + _HEADER_BYTES))
         except (OSError, ValueError) as error:
             self._say(f"{path}: not used, its run starts over: {error}")
             self.drop([run_id])
@@ -130,7 +129,10 @@ class Checkpoints:
         if hashlib.sha256(rest).hexdigest().encode() != digest:
             raise ValueError(f"its {len(data)} bytes do not have their checksum")
         text, _, state = rest.partition(b"\n")
-        header = json.loads(text)
+        try:
+            header = json.loads(text) if len(text) <= _HEADER_BYTES else None
+        except RecursionError:
+            header = None
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise ValueError("another version of kising wrote it")
         if header.get("run_id") != run_id:

@@ -18,7 +18,7 @@ from kising.learning.trace_columns import TRACE
 from kising.options import LEAVES, Header, Leaf, leaves_of
 from kising.sweep.store.column_types import Column, Kind, Summary, runs_of
 
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 
 Row = Mapping[str, object]
 
@@ -51,7 +51,7 @@ _REALIZATION: Final = Column(
 )
 _BASELINES: Final = {
     "visible_only": "a network without hidden spins (J, h, F)",
-    "memoryless": "a network without memory (K, h, b, F, G; J = L = 0)",
+    "memoryless": "a network without memory (K, h, b, F, G; J = L = M = 0)",
 }
 
 RESULTS: Final = (
@@ -68,6 +68,12 @@ RESULTS: Final = (
         allowed=OUTCOMES,
     ),
     Column(
+        "missing",
+        "string",
+        meaning="of learning that stalled: for each block that had not converged, what it lacked; drift and "
+        "Monte-Carlo error are in statistical errors, steps in bond scales",
+    ),
+    Column(
         "converged_X",
         "bool",
         meaning="whether X had settled when learning ended",
@@ -78,7 +84,7 @@ RESULTS: Final = (
     Column(
         "rmse_X",
         "float",
-        meaning="RMSE of the learned X, in bond scales",
+        meaning="RMSE of the learned X, in bond scales; those of strength 1 where the strength is 0",
         summary=_SPREAD_UNLESS_DIVERGED,
         heading="X",
         console="errors",
@@ -109,7 +115,8 @@ RESULTS: Final = (
     Column(
         "baseline_rmse",
         "float",
-        meaning="RMSE of the estimate that is zero everywhere, in bond scales",
+        meaning="RMSE of the estimate that is zero everywhere, in bond scales; without meaning where the strength is "
+        "0, and null in summaries",
         summary=_MEAN,
         heading="all zero",
         console="errors",
@@ -226,8 +233,8 @@ ROW_COLUMNS: Final = (*COLUMNS, *ARTIFACTS)
 """What a finished run may bring."""
 
 COMMITTED: Final = Column("committed", "int", False)
-"""In parts only: microseconds since 1970 of the commit, strictly growing within a directory whatever the clock
-does. Of two rows of one run it tells the later, through any number of compactions."""
+"""In parts only: number of the commit, strictly growing within a directory. Of two rows of one run it tells the later,
+through any number of compactions. (Older versions counted microseconds since 1970; numbers go on from there.)"""
 
 PART_COLUMNS: Final = (*ROW_COLUMNS, COMMITTED)
 

@@ -20,6 +20,8 @@ from kising.errors import LockedError, StoreError
 from kising.sweep.store.atomic import TEMPORARY_PREFIX, atomic_write, explain, make_directory
 from kising.sweep.store.records import LockHolder, Manifest, Progress, now
 
+PROBE_SECONDS = 0.2
+
 
 class SweepDirectory:
     """The directory of one sweep, made by `create` or `open`; the attributes are its paths."""
@@ -33,6 +35,7 @@ class SweepDirectory:
         self.driver_file = path / "driver.json"
         self.lock_file = path / ".lock"
         self.parts = path / "parts"
+        self.parts_log = path / "parts.log"
         self.quarantine = path / "quarantine"
         self.checkpoints = path / "checkpoints"
         self.report = path / "report"
@@ -94,7 +97,8 @@ class SweepDirectory:
             with warnings.catch_warnings():
                 # Where the file system has no flock, filelock warns and uses a marker file instead.
                 warnings.simplefilter("ignore")
-                lock.acquire(timeout=0)
+                # `kising status` holds a shared lock for a moment: is_locked.
+                lock.acquire(timeout=PROBE_SECONDS, poll_interval=PROBE_SECONDS / 10)
         except Timeout:
             raise LockedError(self._refusal()) from None
         except OSError as error:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kising.sweep.store.inventory import Inventory
 from kising.sweep.store.parts import Damaged
 
 ID_DIGITS: Final = 16
@@ -24,6 +25,9 @@ class Scan(NamedTuple):
     parts: int
     damaged: tuple[Damaged, ...]  # a writable store has set them aside
     strays: tuple[str, ...]  # names in parts/ that are not those of parts: left alone, not read
+    inventory: Inventory  # as it was found; a writable store has mended the log
+    first_commit: int | None = None  # of all rows, microseconds since 1970
+    last_commit: int | None = None
 
     def find(self, ids: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return for each id its place in the arrays of this scan, -1 for runs that the parts do not hold."""

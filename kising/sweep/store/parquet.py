@@ -176,11 +176,42 @@ def holds(handle: IO[bytes], tables: Iterable[Table]) -> bool:
         return False
 
 
+def run_ids_in(path: Path) -> NDArray[np.uint64]:
+    """Return the run ids in runs.parquet as integers; none where it cannot be read."""
+    try:
+        return _ids_of(pq.ParquetFile(path).read(["run_id"])["run_id"])
+    except (OSError, pa.ArrowException, KeyError, ValueError):
+        return np.empty(0, np.uint64)
+
+
 def write_frame(handle: IO[bytes], name: str, frame: pd.DataFrame) -> None:
     """Write a derived table with the types of its declared columns."""
-    schema = _schema(TABLES[name])
-    pq.write_table(
-        pa.Table.from_pandas(frame, schema=schema, preserve_index=False), handle, compression="zstd"
+    pq.write_table(_derived(name, frame), handle, compression="zstd")
+
+
+def holds_frame(handle: IO[bytes], name: str, frame: pd.DataFrame) -> bool:
+    """Tell whether a parquet file has the values of a derived table; floats may differ by rounding."""
+    try:
+        found, wanted = pq.ParquetFile(handle).read(), _derived(name, frame)
+    except (OSError, pa.ArrowException, ValueError, KeyError):
+        return False
+    if found.schema.names != wanted.schema.names or found.schema.types != wanted.schema.types:
+        return False
+    return found.num_rows == wanted.num_rows and all(
+        _close(found[column], wanted[column]) for column in wanted.column_names
+    )
+
+
+def _derived(name: str, frame: pd.DataFrame) -> Table:
+    return pa.Table.from_pandas(frame, schema=_schema(TABLES[name]), preserve_index=False)
+
+
+def _close(found: pa.ChunkedArray, wanted: pa.ChunkedArray) -> bool:
+    if found.type != pa.float64():
+        return bool(found.equals(wanted))
+    ours, theirs = (np.asarray(column.to_numpy()) for column in (found, wanted))
+    return found.null_count == wanted.null_count and np.allclose(
+        ours, theirs, rtol=1e-9, atol=0, equal_nan=True
     )
 
 

@@ -1,7 +1,9 @@
 """Parts as files: their names, checksums, listing, quarantine, and which of them to merge.
 
-A part is called part-<UTC time>-<random>-<SHA-256 of its bytes>.parquet, so a flipped bit or a missing tail
-is found before a byte is parsed. kising.sweep.store.parquet knows what the bytes mean.
+A part is called part-<number>-<SHA-256 of its bytes>.parquet, so a flipped bit or a missing tail is found before a
+byte is parsed. Numbers count up from 1, whatever the clock says. Older versions of kising put the UTC time and a random
+number there: the number of such a part is its time in microseconds since 1970. kising.sweep.store.parquet knows what
+the bytes mean.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import hashlib
 import os
 import re
 import secrets
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -28,8 +29,10 @@ FAN_IN: Final = 8
 FULL_PART: Final = 65_536
 """Rows from which a part is no longer merged: this bounds the memory that reading one takes."""
 
-# Years up to 2999: after any stamp there is room for a later one.
-_NAME: Final = re.compile(r"part-([12]\d{7}T\d{12}Z)-[0-9a-f]{8}-([0-9a-f]{32})\.parquet")
+LAST_NUMBER: Final = 2**62
+"""The largest number of a part: more commits than any disk holds."""
+
+_NAME: Final = re.compile(r"part-(?:(\d{12,19})|([1-9]\d{7}T\d{12}Z)-[0-9a-f]{8})-([0-9a-f]{32})\.parquet")
 _STAMP: Final = "%Y%m%dT%H%M%S%fZ"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -42,7 +45,7 @@ class Damaged(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The names in parts/, sorted; temporary files are left out."""
+    """The names in parts/: parts by their numbers, then all others; temporary files are left out."""
 
     parts: list[str]
     strays: list[str]
@@ -68,7 +71,7 @@ def parts_to_merge(rows: Mapping[str, int]) -> list[str]:
     FAN_IN - 1 parts of each class are left, and each row is rewritten once per class.
     """
     classes: dict[int, list[str]] = {}
-    for name in sorted(rows):
+    for name in sorted(rows, key=_order):
         if rows[name] < FULL_PART:
             size = (max(rows[name], 1).bit_length() - 1) // (FAN_IN.bit_length() - 1)
             classes.setdefault(size, []).append(name)
@@ -88,7 +91,6 @@ class PartFiles:
     def __init__(self, directory: SweepDirectory) -> None:
         self.folder = directory.parts
         self._quarantine = directory.quarantine
-        self._newest: int | None = None  # stamp
 
     def list(self) -> Listing:
         """List parts/."""
@@ -97,7 +99,7 @@ class PartFiles:
             with os.scandir(self.folder) as entries:
                 for entry in entries:
                     # Only regular files are parts: a link or a pipe could lead anywhere.
-                    if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    if number_of(entry.name) is not None and entry.is_file(follow_symlinks=False):
                         parts.append(entry.name)
                     elif not entry.name.startswith(TEMPORARY_PREFIX):
                         strays.append(entry.name)
@@ -105,7 +107,7 @@ class PartFiles:
             return Listing([], [])
         except OSError as error:
             raise explain(error, "list the parts", self.folder) from error
-        return Listing(sorted(parts), sorted(strays))
+        return Listing(sorted(parts, key=_order), sorted(strays))
 
     def list_settled(self) -> Listing:
         """List parts/ while another process may be compacting.
@@ -128,23 +130,12 @@ class PartFiles:
             if error.errno == errno.EIO:
                 raise NotDataError("the disk reports an input/output error") from error
             raise explain(error, "read this part", path) from error
-        match = _NAME.fullmatch(name)
-        if match is None or checksum(data) != match[2]:
-            raise NotDataError(f"its {len(data)} bytes do not have the checksum in its name")
+        check_bytes(name, data)
         return data
 
-    def next_stamp(self) -> int:
-        """Return the time in microseconds since 1970, or just after the newest part if the clock went back."""
-        if self._newest is None:
-            self._newest = max(map(_stamp, self.list().parts), default=0)
-        self._newest = max(time.time_ns() // 1000, self._newest + 1)
-        return self._newest
-
-    def publish(self, data: bytes | memoryview, stamp: int) -> Path:
+    def publish(self, data: bytes | memoryview, number: int) -> Path:
         """Write a part, whole and durably, or not at all."""
-        moment = (_EPOCH + timedelta(microseconds=stamp)).strftime(_STAMP)
-        name = f"part-{moment}-{secrets.token_hex(4)}-{checksum(data)}.parquet"
-        return atomic_write(self.folder / name, data)
+        return atomic_write(self.folder / f"part-{number:012d}-{checksum(data)}.parquet", data)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove parts whose rows are in other parts too."""
@@ -154,6 +145,14 @@ class PartFiles:
             sync_directory(self.folder)
         except OSError as error:
             raise explain(error, "remove merged parts", self.folder) from error
+
+    def quarantined(self) -> tuple[str, ...]:
+        """The names of the parts that were set aside, sorted."""
+        try:
+            names = os.listdir(self._quarantine)
+        except OSError:
+            return ()
+        return tuple(sorted(name for name in names if not name.endswith(".reason.txt")))
 
     def set_aside(self, part: Damaged) -> None:
         """Move a damaged part to quarantine/ with its reason.
@@ -172,11 +171,43 @@ class PartFiles:
             sync_directory(self.folder)
 
 
-def _stamp(name: str) -> int:
-    """Return the microseconds since 1970 in a part's name, 0 if they are not a date."""
+def check_bytes(name: str, data: bytes) -> None:
+    """Raise NotDataError unless a part has the checksum that its name says."""
     match = _NAME.fullmatch(name)
+    if match is None or checksum(data) != match[3]:
+        raise NotDataError(f"its {len(data)} bytes do not have the checksum in its name")
+
+
+def number_of(name: str) -> int | None:
+    """The number of a part; None if this is not the name of a part."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    if match[1]:
+        number = int(match[1])
+        return number if number <= LAST_NUMBER else None
     with suppress(ValueError):
-        if match:
-            moment = datetime.strptime(match[1], _STAMP).replace(tzinfo=UTC)
-            return (moment - _EPOCH) // timedelta(microseconds=1)
-    return 0
+        moment = datetime.strptime(match[2], _STAMP).replace(tzinfo=UTC)
+        return (moment - _EPOCH) // timedelta(microseconds=1)
+    return None
+
+
+def is_numbered(name: str) -> bool:
+    """Whether this part was written by a kising that keeps a log."""
+    match = _NAME.fullmatch(name)
+    return match is not None and match[1] is not None
+
+
+def next_number(names: Iterable[str]) -> int:
+    """The number of the next part, given the names of all others."""
+    last = max(names, key=_order, default=None)
+    number = 1 + (number_of(last) or 0 if last is not None else 0)
+    if number > LAST_NUMBER:
+        raise StoreError(
+            f"{last}: no number is left after that of this part: kising did not write it; remove it"
+        )
+    return number
+
+
+def _order(name: str) -> tuple[int, str]:
+    return number_of(name) or 0, name

@@ -10,15 +10,23 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from kising.regular_files import read_regular
 from kising.sweep.store.atomic import atomic_write
 from kising.version import __version__
 
 PACKAGES: Final = ("numpy", "numba", "ray", "pyarrow", "pandas")
 """Packages whose versions the manifest records."""
+
+
+LARGEST: Final = 16_000_000
+"""Bytes of a record that are read: ten thousand nodes in progress.json."""
+
+Pid = Annotated[int, Field(ge=1, lt=2**31)]
+"""What the operating system takes for a process."""
 
 
 class _Record(BaseModel):
@@ -30,8 +38,8 @@ class _Record(BaseModel):
     def read(cls, path: Path) -> Self | None:
         """Read the record; None when it is missing or garbled."""
         try:
-            return cls.model_validate_json(path.read_bytes())
-        except (OSError, ValueError):
+            return cls.model_validate_json(read_regular(path, LARGEST))
+        except (OSError, ValueError, RecursionError):
             return None
 
     def write(self, path: Path, *, durable: bool) -> None:
@@ -42,10 +50,14 @@ class _Record(BaseModel):
 class LockHolder(_Record):
     """driver.json: who holds the lock of the directory."""
 
-    pid: int
+    pid: Pid
     host: str
     since: str
     command: str
+
+
+State = Literal["starting", "running", "finishing", "finished", "interrupted", "failed"]
+"""Of a session: starting has not begun to run anything, finishing writes the tables."""
 
 
 class NodeProgress(_Record):
@@ -58,18 +70,27 @@ class NodeProgress(_Record):
     rate: float | None  # runs per second, recently
 
 
+class RunProgress(_Record):
+    """One run in progress.json."""
+
+    run_id: str
+    label: str  # the parameters that tell it apart
+    error: str | None  # of a failed run
+
+
 class BatchProgress(_Record):
     """Runs in flight together in progress.json."""
 
     host: str
     runs: int
     seconds: float  # since it started
+    run: RunProgress | None = None  # at work, or just finished
 
 
 class Progress(_Record):
     """progress.json: what `kising status` shows, replaced about once a second. Counts are of planned runs."""
 
-    state: Literal["running", "finished", "interrupted", "failed"]
+    state: State
     total: int
     done: int
     failed: int
@@ -79,9 +100,11 @@ class Progress(_Record):
     workers: int
     nodes: dict[str, NodeProgress]  # by host
     oldest: list[BatchProgress]  # those longest in flight, oldest first
-    pid: int
+    failures: list[RunProgress] = []  # the first few failed runs
+    pid: Pid
     host: str
-    updated: float  # seconds since 1970
+    beat: int = 0  # grows with every update
+    updated: float  # seconds since 1970, by the clock of that host
 
 
 class Manifest(_Record):

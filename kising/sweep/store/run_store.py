@@ -1,8 +1,8 @@
 """The finished runs of a sweep: parts on disk, and the tables made from them.
 
 Only parts are trusted: every table is made from them. A damaged or alien part is set aside, and its runs count as
-never done. A run may be in several parts (a retry, an interrupted compaction): a done row then beats a failed one,
-and of equals the later wins.
+never done. The log of parts tells which of them have vanished. A run may be in several parts (a retry, an interrupted
+compaction): a done row then beats a failed one, and of equals the later wins.
 
 Writing needs the directory's lock (`SweepDirectory.lock`) and checks it every time. Reading does not, and may go on
 beside a driver.
@@ -10,7 +10,8 @@ beside a driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -19,12 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kising.errors import StoreError
+from kising.regular_files import read_regular
 from kising.sweep.store.artifacts import RunArtifacts
 from kising.sweep.store.atomic import AtomicFile, make_directory
 from kising.sweep.store.column_types import Column
 from kising.sweep.store.columns import ARTIFACTS, COLUMNS, PARAMETERS, PART_COLUMNS, TABLES, Row
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.identities import misfits
 from kising.sweep.store.index import PartIndex, PartRows, Scan, find, winners
+from kising.sweep.store.inventory import Inventory, compare, take_inventory
 from kising.sweep.store.parquet import (
     Table,
     artifacts_of,
@@ -34,18 +38,22 @@ from kising.sweep.store.parquet import (
     frame_of_runs,
     gather,
     holds,
+    holds_frame,
     identities_of,
     index_of,
     runs_writer,
     table_of_rows,
     write_frame,
 )
+from kising.sweep.store.part_log import Entry, PartLog
 from kising.sweep.store.parts import (
     Damaged,
     Listing,
     NotDataError,
     PartFiles,
     PartsChangedError,
+    next_number,
+    number_of,
     parts_to_merge,
 )
 
@@ -59,6 +67,8 @@ _INDEX: Final = tuple(c for c in PART_COLUMNS if c.name in {"run_id", "status", 
 _ARTIFACTS: Final = (*(c for c in COLUMNS if c.name == "run_id"), *ARTIFACTS)
 _IDENTITY: Final = (*(c for c in COLUMNS if c.name in {"run_id", "point_id", "realization"}), *PARAMETERS)
 _ATTEMPTS: Final = 10
+LONGEST_REASON: Final = 2_000
+"""Characters stored of the reason why a part was set aside."""
 _Result = TypeVar("_Result")
 
 
@@ -69,6 +79,8 @@ class Store:
         self.directory = directory
         self.writable = writable
         self._files = PartFiles(directory)
+        self._log = PartLog(directory.parts_log)
+        self._number: int | None = None  # of the next part
         self._rows: dict[str, int] = {}  # of each part committed or scanned
         self._scanned = False
         self._refused: dict[str, str] = {}  # parts found not to be data, with the reason
@@ -86,12 +98,39 @@ class Store:
         If it raises, either all of them or none are found later, so it is right to commit them again. ValueError
         for rows that do not fit the schema, StoreError when the disk refuses.
         """
-        stamp = self._files.next_stamp()
-        return self._publish(table_of_rows(rows, committed=stamp), stamp)
+        number = self._next_number()
+        path = self._publish(table_of_rows(rows, committed=number), number)
+        self._log.note([Entry("commit", path.name, len(rows))])
+        return path
 
     def scan(self) -> Scan:
         """Read which runs the parts hold; damaged parts are named, and set aside if the store is writable."""
         return _retry_while_parts_change(self._scan)
+
+    def check_whole(self) -> None:
+        """Raise StoreError if a part has vanished: tables made without it would hide that."""
+        vanished = self._inventory().vanished
+        if vanished:
+            raise StoreError(
+                f"{self.directory.path}: {len(vanished)} parts with {sum(vanished.values())} rows have vanished; "
+                f"`kising run {self.directory.path}` repeats their runs"
+            )
+
+    def recover(self) -> tuple[Scan, list[str]]:
+        """Scan, and set aside the rows whose ids do not follow from their values; also return what is wrong with each.
+
+        A part that has such rows is replaced by one of its other rows.
+        """
+        first = self.scan()
+        found: list[str] = []
+        for part in list(self.identities()):
+            wrong = misfits(part)
+            if wrong:
+                found += [f"{part.name}: {reason}" for reason in wrong.values()]
+                self._drop_rows(part.name, wrong)
+        if not found:
+            return first, found
+        return self.scan()._replace(damaged=first.damaged, inventory=first.inventory), found
 
     def compact(self) -> int:
         """Merge small parts where there are many; return by how many the number of parts fell.
@@ -135,6 +174,14 @@ class Store:
         """Tell whether runs.parquet holds, bit for bit, the values that `write_runs` would write now."""
         return _retry_while_parts_change(lambda: self._runs_file_is_current(order))
 
+    def table_is_current(self, name: str, frame: pd.DataFrame) -> bool:
+        """Tell whether <name>.parquet holds this frame, but for the last digits, which differ between machines."""
+        try:
+            data = read_regular(self.directory.path / f"{name}.parquet")
+            return holds_frame(io.BytesIO(data), name, frame)
+        except OSError:
+            return False
+
     def write_table(self, name: str, frame: pd.DataFrame) -> Path:
         """Write a derived table as <name>.parquet; its types are those of its declared columns."""
         if name not in TABLES:
@@ -153,10 +200,23 @@ class Store:
     def _listing(self) -> Listing:
         return self._files.list() if self.writable else self._files.list_settled()
 
-    def _publish(self, table: Table, stamp: int) -> Path:
+    def _inventory(self) -> Inventory:
+        if self.writable:
+            return compare(self._files.list(), self._log.view(), self._files.quarantined())
+        return take_inventory(self.directory)
+
+    def _next_number(self) -> int:
+        """Number the next part: after all parts that are there, or were."""
+        if self._number is None:
+            known = self._log.view().known
+            self._number = next_number([*self._files.list().parts, *known])
+        number, self._number = self._number, self._number + 1
+        return number
+
+    def _publish(self, table: Table, number: int) -> Path:
         data = encode_part(table)
         self.directory.check_locked()
-        path = self._files.publish(data, stamp)
+        path = self._files.publish(data, number)
         self._rows[path.name] = table.num_rows
         return path
 
@@ -171,11 +231,14 @@ class Store:
             raise
 
     def _scan(self) -> Scan:
-        listing = self._listing()
+        inventory = self._inventory()
+        listing = inventory.listing
         parts, damaged = self._indexes(listing.parts)
         self._rows = {listing.parts[number]: len(index.ids) for number, index in parts.items()}
         self._scanned = True
         found = winners(parts)
+        if self.writable:
+            self._mend_log(inventory)
         return Scan(
             ids=found.ids,
             failed=found.failed,
@@ -184,7 +247,18 @@ class Store:
             parts=len(self._rows),
             damaged=tuple(damaged),
             strays=tuple(listing.strays),
+            first_commit=min((int(index.committed.min()) for index in parts.values()), default=None),
+            last_commit=max((int(index.committed.max()) for index in parts.values()), default=None),
+            inventory=inventory,
         )
+
+    def _mend_log(self, found: Inventory) -> None:
+        """Let the log hold the parts that are there, and no others."""
+        lost = [Entry("lost", name, rows) for name, rows in found.vanished.items()]
+        new = [Entry("commit", name, self._rows[name]) for name in found.unlogged if name in self._rows]
+        if lost or new or found.log.state in ("torn", "damaged"):
+            self.directory.check_locked()
+            self._log.note([*lost, *new])
 
     def _indexes(self, names: Sequence[str]) -> tuple[dict[int, PartIndex], list[Damaged]]:
         """Read the index of each readable part, by its number in `names`; a writable store sets the others aside."""
@@ -192,14 +266,29 @@ class Store:
         damaged: list[Damaged] = []
         for number, name in enumerate(names):
             try:
-                parts[number] = index_of(self._read(name, _INDEX))
+                parts[number] = self._index(name)
             except NotDataError as error:
                 damaged.append(Damaged(name, str(error)))
         if self.writable and damaged:
             self.directory.check_locked()
             for part in damaged:
-                self._files.set_aside(part)
+                self._set_aside(part)
         return parts, damaged
+
+    def _index(self, name: str) -> PartIndex:
+        index = index_of(self._read(name, _INDEX))
+        # A row that claims a later commit than its part would win over all rows to come.
+        if index.committed.size and index.committed.max() > (number_of(name) or 0):
+            self._refused[name] = (
+                "it has rows that claim to be newer than the part itself: kising did not write it"
+            )
+            raise NotDataError(self._refused[name])
+        return index
+
+    def _set_aside(self, part: Damaged) -> None:
+        with suppress(StoreError):  # the log learns it from quarantine/ next time
+            self._log.note([Entry("aside", part.name, 0)])
+        self._files.set_aside(part)
 
     def _blocks(self, order: NDArray[np.uint64], columns: Sequence[Column] = COLUMNS) -> Iterator[Table]:
         """Yield the rows in this order, BLOCK at a time; a part is read once for each block that has a row of it."""
@@ -226,15 +315,27 @@ class Store:
         except NotDataError as error:
             raise PartsChangedError(str(error)) from error
         keep = np.sort(winners({0: index_of(table)}).row)
-        path = self._publish(table.take(keep), self._files.next_stamp())
+        path = self._publish(table.take(keep), self._next_number())
         try:
             self._files.read(path.name)
         except NotDataError as error:
             raise StoreError(f"{path}: the disk returns other bytes than were written: check it") from error
+        merged = [Entry("merged", name, self._rows[name]) for name in names]
+        self._log.note([Entry("commit", path.name, keep.size), *merged])
         self.directory.check_locked()
         self._files.remove(names)
         for name in names:
             del self._rows[name]
+
+    def _drop_rows(self, name: str, wrong: Mapping[int, str]) -> None:
+        """Replace a part by one without some of its rows, and set it aside."""
+        whole = self._read(name, PART_COLUMNS)
+        good = np.setdiff1d(np.arange(whole.num_rows), list(wrong))
+        if good.size:
+            path = self._publish(whole.take(good), self._next_number())
+            self._log.note([Entry("commit", path.name, good.size)])
+        self.directory.check_locked()
+        self._set_aside(Damaged(name, "; ".join(wrong.values())[:LONGEST_REASON]))
 
     def _write_runs(self, order: NDArray[np.uint64]) -> Path:
         self.directory.check_locked()
@@ -246,6 +347,8 @@ class Store:
 
     def _runs_file_is_current(self, order: NDArray[np.uint64]) -> bool:
         try:
+            if not self.directory.runs_file.is_file():
+                return False
             with self.directory.runs_file.open("rb") as handle:
                 return holds(handle, self._blocks(order))
         except OSError:

@@ -1,22 +1,30 @@
-"""Check a sweep's directory: parts against their checksums, rows against their ids, both against the plan.
+"""Check a sweep's directory: parts against their checksums and the log, rows against their ids, all of it against the
+plan, and the tables against the parts.
 
 Nothing is changed and no lock is needed, so a running sweep can be verified.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from kising.sweep.plan import Plan, point_id_of, run_id_of
+from kising.sweep.plan import Plan
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.index import PartRows, id_text
-from kising.sweep.store.parts import Damaged
+from kising.sweep.store.identities import misfits
+from kising.sweep.store.inventory import Inventory
+from kising.sweep.store.parts import Damaged, PartFiles
 from kising.sweep.store.run_store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TableState = Literal["current", "stale", "missing"]
+Derive = Callable[[Store, Plan], "Mapping[str, pd.DataFrame]"]
+"""Makes the tables that follow from the runs, by name."""
 
 SHOWN: Final = 20
 """Most wrong rows, stray files and so on that are named; the others are only counted."""
@@ -41,12 +49,25 @@ class VerifyReport:
     strays: tuple[str, ...]  # files in parts/ that are not parts
     temporaries: tuple[str, ...]  # unfinished files, removed by the next run
     quarantined: tuple[str, ...]  # parts set aside earlier
-    runs_file: Literal["current", "stale", "missing"]  # whether runs.parquet agrees with the parts
+    inventory: Inventory  # parts that have vanished, or that the log does not hold
+    tables: Mapping[str, TableState]  # whether each table agrees with the parts
 
     @property
     def sound(self) -> bool:
-        """Nothing in the parts is damaged or wrong."""
-        return not self.damaged and not self.wrong
+        """No part is damaged, wrong, or gone, and the log is whole."""
+        log_is_fine = self.inventory.log.state != "damaged" and not self.inventory.log_was_lost
+        return log_is_fine and not (self.damaged or self.wrong or self.inventory.vanished)
+
+    @property
+    def in_order(self) -> bool:
+        """Nothing at all is missing, damaged or forged: no run, no part, no line of the log, no table."""
+        current = all(state == "current" for state in self.tables.values())
+        return self.sound and current and not self.missing and not self._unexplained
+
+    @property
+    def _unexplained(self) -> tuple[str, ...]:
+        """Parts that are not in the log though there is one."""
+        return () if self.inventory.log.state == "missing" else self.inventory.unlogged
 
     @property
     def complete(self) -> bool:
@@ -58,8 +79,11 @@ class VerifyReport:
         return list(_sentences(self))
 
 
-def verify(directory: SweepDirectory, plan: Plan) -> VerifyReport:
-    """Check everything; StoreError only if the directory cannot be read or was written by a newer kising."""
+def verify(directory: SweepDirectory, plan: Plan, derive: Derive = lambda store, plan: {}) -> VerifyReport:
+    """Check everything; StoreError only if the directory cannot be read or was written by a newer kising.
+
+    `derive` makes the tables to compare besides runs.parquet.
+    """
     store = Store.open(directory, writable=False)
     scan = store.scan()
     place = scan.find(plan.ids)
@@ -67,10 +91,10 @@ def verify(directory: SweepDirectory, plan: Plan) -> VerifyReport:
     failed = int(scan.failed[here].sum())
     wrong, examples = 0, []
     for part in store.identities():
-        for sentence in _wrong_rows(part):
+        for reason in misfits(part).values():
             wrong += 1
             if wrong <= SHOWN:
-                examples.append(sentence)
+                examples.append(f"{part.name}: {reason}")
     versions, counts = np.unique(scan.numerics, return_counts=True)
     return VerifyReport(
         planned=plan.n_runs,
@@ -87,41 +111,23 @@ def verify(directory: SweepDirectory, plan: Plan) -> VerifyReport:
         examples=tuple(examples),
         strays=scan.strays,
         temporaries=tuple(str(path.relative_to(directory.path)) for path in directory.temporaries()),
-        quarantined=_quarantined(directory),
-        runs_file=_runs_file(directory, store, plan),
+        quarantined=PartFiles(directory).quarantined(),
+        inventory=scan.inventory,
+        tables=dict(_tables(directory, store, plan, derive)),
     )
 
 
-def _wrong_rows(part: PartRows) -> Iterator[str]:
-    """Name the rows whose ids do not follow from their values."""
-    misnamed = {point_id for point_id, values in part.points if not _follows(point_id, values)}
-    for row, point_id in enumerate(part.point_ids):
-        run_id = id_text(part.ids[row])
-        if point_id in misnamed:
-            yield f"{part.name}: run {run_id}: its parameters are not those of point {point_id}"
-        elif run_id_of(point_id, int(part.realizations[row])) != run_id:
-            yield f"{part.name}: run {run_id} is not realization {part.realizations[row]} of point {point_id}"
+def _tables(
+    directory: SweepDirectory, store: Store, plan: Plan, derive: Derive
+) -> Iterator[tuple[str, TableState]]:
+    def state(name: str, current: Callable[[], bool]) -> tuple[str, TableState]:
+        if not (directory.path / f"{name}.parquet").exists():
+            return name, "missing"
+        return name, "current" if current() else "stale"
 
-
-def _follows(point_id: str, values: dict[str, object]) -> bool:
-    try:
-        return point_id_of(values) == point_id
-    except ValueError:  # no point has a parameter that is not finite
-        return False
-
-
-def _quarantined(directory: SweepDirectory) -> tuple[str, ...]:
-    try:
-        names = os.listdir(directory.quarantine)
-    except OSError:
-        return ()
-    return tuple(sorted(name for name in names if not name.endswith(".reason.txt")))
-
-
-def _runs_file(directory: SweepDirectory, store: Store, plan: Plan) -> Literal["current", "stale", "missing"]:
-    if not directory.runs_file.exists():
-        return "missing"
-    return "current" if store.runs_file_is_current(plan.ids) else "stale"
+    yield state("runs", lambda: store.runs_file_is_current(plan.ids))
+    for name, frame in derive(store, plan).items():
+        yield state(name, lambda name=name, frame=frame: store.table_is_current(name, frame))  # type: ignore[misc]
 
 
 def _sentences(report: VerifyReport) -> Iterator[str]:
@@ -131,6 +137,17 @@ def _sentences(report: VerifyReport) -> Iterator[str]:
     )
     for part in report.damaged:
         yield f"damaged: {part.name}: {part.reason}; the next `kising run` sets it aside and repeats its runs"
+    for name, rows in report.inventory.vanished.items():
+        yield f"vanished: {name}, with {rows} rows; the next `kising run` repeats those that are nowhere else"
+    if report.inventory.log.state == "damaged":
+        yield "damaged: parts.log has lines without their checksum; the next `kising run` makes it anew from the parts"
+    elif report.inventory.log_was_lost:
+        yield "missing: parts.log, which tells whether a part has vanished; the next `kising run` makes it anew"
+    for name in report._unexplained:
+        yield (
+            f"not in parts.log: {name}: a driver was killed right after it wrote this part, or somebody else put it "
+            "there; the next `kising run` adds it"
+        )
     if report.wrong:
         yield f"wrong: {report.wrong} rows whose ids do not follow from their values:"
         yield from _first(report.examples, report.wrong)
@@ -149,10 +166,11 @@ def _sentences(report: VerifyReport) -> Iterator[str]:
         if names:
             yield f"{len(names)} files {title}:"
             yield from _first(names, len(names))
-    if report.runs_file == "stale":
-        yield "runs.parquet differs from the parts, which count: `kising run` on this directory rewrites it"
-    elif report.runs_file == "missing":
-        yield "runs.parquet is missing: `kising run` on this directory writes it"
+    for name, state in report.tables.items():
+        if state == "stale":
+            yield f"{name}.parquet differs from the parts, which count: `kising run` on this directory rewrites it"
+        elif state == "missing":
+            yield f"{name}.parquet is missing: `kising run` on this directory writes it"
 
 
 def _first(names: Iterable[str], count: int) -> Iterator[str]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.brute_force import small_network
 
-from kising import draw_couplings, fit, load_fit
+from kising import draw_couplings, fit, load_fit, simulate
 from kising.errors import InputError, KisingError, StoreError
 from kising.learning.fit import Fit
 from kising.learning.fitted.saving import to_bytes
@@ -148,13 +148,13 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
-    """Every flipped byte: the file is refused, or what it means has not changed."""
+    """Whatever byte is flipped: the file is refused, or what it means has not changed."""
     found = fitted(max_iterations=2, errors=True)
     path = tmp_path / "fit.npz"
     data = to_bytes(found)
     messages = []
     rng = np.random.default_rng(1)
-    places = [*range(0, 300), *range(len(data) - 900, len(data)), *rng.integers(len(data), size=1500)]
+    places = [*range(0, 300, 2), *range(len(data) - 900, len(data), 2), *rng.integers(len(data), size=500)]
     for place in places:
         broken = bytearray(data)
         broken[place] ^= int(rng.integers(1, 256))
@@ -213,3 +213,12 @@ def test_files_that_are_whole_but_no_fit_are_refused(tmp_path: Path) -> None:
             load_fit(path)
     path.write_bytes(rewritten(found))
     assert load_fit(path) == found
+
+
+def test_a_folder_stands_for_the_fit_in_it(tmp_path: Path) -> None:
+    spins = simulate(draw_couplings(4, 1, seed=1), 200, seed=2).visible
+    found = fit(spins, 1, seed=3, max_iterations=3)
+    found.save(tmp_path / "couplings.npz")
+    np.testing.assert_array_equal(load_fit(tmp_path).couplings.J, found.couplings.J)
+    with pytest.raises(KisingError, match="a directory"):
+        load_fit(tmp_path.parent)

@@ -3,12 +3,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.brute_force import small_network
 
-from kising import Couplings, fit
+from kising import Couplings, fit, load_fit
 from kising.errors import InputError
 from kising.learning.fit import Fit
+from kising.learning.fitted.summary import FLAGS, summary
 
 RECORDING = small_network(7, visible=6, hidden=2, length=2000)[1]
 
@@ -95,3 +97,38 @@ def test_edges_of_a_fit() -> None:
     assert replace(found, standard_error=None).edges()[["error", "z", "p", "q"]].isna().all(axis=None)
     undetermined = Couplings(*(np.full(x.shape, np.inf) for x in found.couplings))
     assert (replace(found, standard_error=undetermined).edges()[["p", "q"]] == 1).all(axis=None)
+
+
+def test_inputs_keep_their_names(tmp_path) -> None:
+    inputs = pd.DataFrame(np.random.default_rng(2).standard_normal((2000, 2)), columns=["light", "sound"])
+    found = fitted(covariates=inputs, max_iterations=3)
+    edges = found.edges()
+    assert list(edges[edges.block == "F"].source.unique()) == ["light", "sound"]
+    assert list(edges[edges.block == "G"].source.unique()) == ["light", "sound"]
+    assert "known inputs: light, sound" in found.summary()
+    found.save(tmp_path / "fit.npz")
+    assert load_fit(tmp_path / "fit.npz") == found
+    plain = fitted(covariates=inputs.to_numpy(), max_iterations=3)
+    assert list(plain.edges().query("block == 'F'").source.unique()) == ["u0", "u1"]
+
+
+def test_advice_is_written_as_flags_where_flags_are_used() -> None:
+    text = summary(fitted(max_iterations=5), FLAGS)
+    assert "It has not converged: fit again with --max-iterations 10." in text
+    assert "no standard errors: fit with --errors" in text
+    reckless = fitted(step="gradient", rate=1e4, momentum=0.99)
+    assert "a smaller --rate, " in summary(reckless, FLAGS)
+    assert "with a smaller rate, " in summary(reckless)
+
+
+def test_inputs_count_among_the_couplings_that_have_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    couplings = 6 * 6 + 2 * 12 + 8  # J, K, L, h and b
+    monkeypatch.setattr("kising.options.LARGEST_ERROR_MATRIX", couplings)
+    inputs = np.random.default_rng(2).standard_normal(2000)
+    assert fitted(errors=True, max_iterations=2).standard_error is not None
+    with pytest.raises(
+        InputError, match=rf"with 1 known input, has {couplings + 8}; allowed: up to {couplings}"
+    ):
+        fitted(errors=True, max_iterations=2, covariates=inputs)
+    with pytest.raises(InputError, match="with 1 known input"):
+        fitted(max_iterations=2, covariates=inputs).with_errors(RECORDING, inputs)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kising import draw_couplings, fit, simulate
 from kising.learning.state import Sampler
 from kising.learning.steps.sampled import (
     FIRST_BATCH,
     LEAST_APPROACH,
+    MOMENTUM,
+    MOMENTUM_FROM,
     MOST_BATCHES,
+    NEAR,
     arrive,
     begin_sampling,
+    drifts,
     gain,
     mean,
+    momentum,
     monte_carlo_error,
 )
 
@@ -21,9 +27,9 @@ BLOCKS = [slice(0, 300), slice(300, 400), slice(400, 500)]
 STATISTICAL = np.ones(500)
 
 
-def feed(sampler: Sampler, values: np.ndarray, longest: int = 10**6) -> Sampler:
+def feed(sampler: Sampler, values: np.ndarray) -> Sampler:
     for value in values:
-        sampler = arrive(sampler, value, BLOCKS, STATISTICAL, longest_approach=longest)
+        sampler = arrive(sampler, value, BLOCKS, STATISTICAL)
     return sampler
 
 
@@ -45,12 +51,22 @@ def test_steps_that_lead_nowhere_end_the_approach() -> None:
 
 
 @pytest.mark.parametrize("block", range(3))
-def test_a_drift_of_one_block_goes_on_until_it_must_not(block: int) -> None:
-    values = 0.1 * noise(199)
-    values[:, BLOCKS[block]] += 0.05 * np.arange(199)[:, None]
-    sampler = feed(begin_sampling(10, 2, 500, seed=1), values, longest=200)
+def test_a_drift_of_one_block_goes_on_until_it_ends(block: int) -> None:
+    way = np.minimum(0.05 * np.arange(600), 15.0)
+    values = 0.1 * noise(600)
+    values[:, BLOCKS[block]] += way[:, None]
+    sampler = feed(begin_sampling(10, 2, 500, seed=1), values[:300])
     assert not sampler.averages
-    assert feed(sampler, values[:1], longest=200).averages
+    # Half of the last third, 50 iterations, is a way of 2.5.
+    assert drifts(sampler, BLOCKS, STATISTICAL)[block] == pytest.approx(2.5, rel=0.1)
+    sampler = feed(sampler, values[300:])
+    assert sampler.averages
+    # The mean of an approach that was cut short is that of where it was of late, not of the whole way.
+    cut = feed(begin_sampling(10, 2, 500, seed=1), values[:300])
+    assert mean(cut) is None
+    assert np.mean(mean(cut, cut_short=True)[BLOCKS[block]]) > 10
+    assert monte_carlo_error(cut, BLOCKS) is None
+    assert np.all(monte_carlo_error(cut, BLOCKS, cut_short=True)[BLOCKS[block]] > 0.5)
 
 
 def test_the_average_is_that_of_all_iterations_through_all_mergers() -> None:
@@ -89,13 +105,50 @@ def test_drift_enters_the_error_of_its_block_alone() -> None:
     assert np.sqrt(np.mean(moving[BLOCKS[1]] ** 2)) > 0.1
 
 
-def test_a_block_that_had_not_arrived_is_told_apart() -> None:
-    values = 0.1 * noise(100)
-    values[:, BLOCKS[1]] += 0.05 * np.arange(100)[:, None]
-    assert feed(begin_sampling(10, 2, 500, seed=1), values, longest=100).arrived == (True, False, True)
-    # Noise is no drift, though the halves differ by 0.3 of it: only what it does not explain counts.
+def test_noise_is_no_drift() -> None:
+    """The halves differ by 0.4 of it: only what it does not explain counts."""
     loud = feed(begin_sampling(10, 2, 500, seed=1), 0.8 * noise(LEAST_APPROACH))
-    assert (loud.averages, loud.arrived) == (True, (True, True, True))
-    # Too short a way says nothing.
-    short = feed(begin_sampling(10, 2, 500, seed=1), 0.1 * noise(20), longest=20)
-    assert (short.averages, short.arrived) == (True, (False, False, False))
+    assert loud.averages
+
+
+def test_momentum_is_for_the_approach_once_couplings_are_near() -> None:
+    sampler = begin_sampling(10, 2, 500, seed=1)
+    far = feed(sampler, noise(MOMENTUM_FROM - 1) + 0.5 * np.arange(MOMENTUM_FROM - 1)[:, None])
+    assert momentum(far) == 0.0
+    near = feed(far, noise(1) + 20)
+    assert momentum(near) == MOMENTUM
+    assert momentum(averaging()) == 0.0
+
+
+NETWORK = draw_couplings(8, 2, seed=3)
+RECORDING = simulate(NETWORK, 600, seed=4).visible
+
+
+def test_the_verdict_does_not_depend_on_the_budget() -> None:
+    how = {"seed": 5, "estimator": "gibbs", "bias": False}
+    first = fit(RECORDING, 2, **how)
+    assert first.outcome == "converged"
+    for budget in (first.iterations, 2 * first.iterations, 5000):
+        again = fit(RECORDING, 2, max_iterations=budget, **how)
+        assert (again.outcome, again.iterations) == ("converged", first.iterations)
+        assert all(np.array_equal(x, y) for x, y in zip(again.couplings, first.couplings, strict=True))
+    less = fit(RECORDING, 2, max_iterations=first.iterations - 1, **how)
+    assert less.outcome == "stalled"
+    assert "Monte-Carlo error" in less.missing or "averaged over" in less.missing
+    least = fit(RECORDING, 2, max_iterations=LEAST_APPROACH - 1, **how)
+    assert least.outcome == "stalled"
+    assert least.missing.startswith(f"J: fewer than {LEAST_APPROACH} iterations; K:")
+
+
+def test_a_fit_that_stalled_says_which_block_drifts_and_how_far() -> None:
+    """A hidden unit without data to hold it: with maximum likelihood from 400 steps its couplings run away."""
+    short = fit(
+        simulate(draw_couplings(6, 3, connectivity=0.3, seed=1), 400, seed=2).visible,
+        3, seed=1, estimator="gibbs", bias=False, prior="none", max_iterations=200,
+    )  # fmt: skip
+    assert short.outcome == "stalled"
+    name, text = short.missing.split("; ")[0].split(": ")
+    assert name in "JKL"
+    assert text.startswith("drifts by ")
+    assert float(text.split()[2]) > NEAR
+    assert f"Missing: {short.missing}"[:80] in short.summary()

@@ -90,7 +90,7 @@ def test_options_of_other_files_are_refused(tmp_path: Path) -> None:
     for options, message in [
         ({"key": "a"}, "key='a': it chooses an array of a .npz or .mat file"),
         ({"delimiter": ","}, "delimiter=',': it belongs to text files"),
-        ({"missing": "sample"}, "missing='sample': must be 'drop'"),
+        ({"missing": "guess"}, "missing='guess': must be 'sample'"),
     ]:
         with pytest.raises(RecordingError, match=message):
             read_recording(tmp_path / "data.npy", **options)

@@ -222,7 +222,7 @@ def test_a_run_that_kills_its_worker_fails_and_its_mates_do_not() -> None:
     committed = Committed()
     outcome = go(source, Scripted(answer), committed)
     assert committed.ids == ids(source)
-    assert [(run_id, error) for run_id, error in outcome.failures] == [
+    assert [(one.run_id, one.error) for one in outcome.failures] == [
         (source[5].run_id, "its worker process died 3 times")
     ]
     (failed,) = (row for row in committed if row["status"] == "failed")
@@ -305,7 +305,9 @@ def test_a_run_that_hangs_is_killed_and_fails() -> None:
     executor, committed = Scripted(answer), Committed()
     outcome = go(source, executor, committed, need=Need(timeout=0.2))
     assert committed.ids == ids(source)
-    assert outcome.failures == ((source[3].run_id, "timed out after 0.2 s (resources.timeout)"),)
+    assert tuple(one[:2] for one in outcome.failures) == (
+        (source[3].run_id, "timed out after 0.2 s (resources.timeout)"),
+    )
     assert len(executor.cancelled) == 2  # once in company, once alone
 
 

@@ -71,6 +71,7 @@ def cluster() -> Iterator[Nodes]:
         yield cluster
 
 
+@pytest.mark.slow
 def test_unequal_nodes_are_filled_by_cpus_and_memory(cluster: Nodes) -> None:
     child = drive(
         cluster,
@@ -158,6 +159,7 @@ def test_a_driver_that_may_not_join_is_told_why(
     assert len(child.stdout.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_nodes_come_late_and_go(cluster: Nodes, tmp_path: Path) -> None:
     body = """
         from pathlib import Path

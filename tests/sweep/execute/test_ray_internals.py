@@ -16,6 +16,7 @@ from types import ModuleType
 import pytest
 from support.contracts import contract, imported_names
 from support.nodes import QUICK
+from support.processes import descendants, listening
 
 import kising
 from kising.sweep.execute import ray_errors, ray_internals
@@ -105,6 +106,12 @@ def test_an_unknown_setting_would_be_noticed() -> None:
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
         ),
         (
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
+            "0",
+            "ray._private.services.get_node_ip_address()",
+            "127.0.0.1",
+        ),
+        (
             "RAY_USAGE_STATS_ENABLED",
             "0",
             "ray._common.usage.usage_lib._usage_stats_enabledness().name",
@@ -147,6 +154,23 @@ def test_init_takes_a_directory(cluster: RayCluster) -> None:
     with contract("ray", "the argument _temp_dir of ray.init", HOME):
         assert cluster._scratch is not None
         assert list(cluster._scratch.path.glob("session_*/sockets"))
+
+
+def test_a_local_ray_listens_on_loopback_alone(cluster: RayCluster) -> None:
+    with contract("ray", "binding to the address of the node", HOME):
+        found = listening([os.getpid(), *descendants(os.getpid())])
+        assert len(found) >= 3
+        assert {str(address) for address in found} == {"127.0.0.1"}
+
+
+def test_the_directory_of_a_local_ray_is_closed_to_others(cluster: RayCluster) -> None:
+    """Sockets and logs included, also those that its processes make later."""
+    assert cluster._scratch is not None
+    cluster.ray.get(cluster.ray.remote(lambda: 1).remote())
+    paths = [cluster._scratch.home, *cluster._scratch.home.rglob("*")]
+    assert any(path.is_socket() for path in paths)
+    assert any(path.name.endswith(".out") for path in paths)
+    assert [path for path in paths if not path.is_symlink() and path.lstat().st_mode & 0o077] == []
 
 
 def test_import_refuses_a_second_ray(cluster: RayCluster) -> None:

@@ -1,25 +1,22 @@
-"""The surroundings of a Ray: addresses, variables, directories, signals."""
+"""The surroundings of a Ray: addresses, variables, signals."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from kising.errors import ExecutorError
 from kising.sweep.execute import ray_setup
 from kising.sweep.execute.ray_internals import environment
-from kising.sweep.execute.ray_setup import ScratchDirectory, Variables, check_answers, shielded, silenced
+from kising.sweep.execute.ray_setup import Variables, check_answers, shielded, silenced
 
 
 @contextmanager
@@ -115,42 +112,6 @@ def test_variables_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [os.environ[name] for name in ("RAY_mine", "RAY_must", "RAY_new")] == ["1", "2", "2"]
     variables.restore()
     assert dict(os.environ) == before
-
-
-@pytest.fixture
-def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory for temporary files with a short name."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as path:
-        monkeypatch.setattr(tempfile, "tempdir", path)
-        yield Path(path)
-
-
-def test_abandoned_directories_are_removed_and_others_are_not(base: Path) -> None:
-    (base / "kising-dead").mkdir()
-    (base / "kising-dead" / "lock").touch()
-    (base / "kising-other").mkdir()  # no lock: not ours
-    alive = ScratchDirectory()
-    scratch = ScratchDirectory()
-    assert {path.name for path in base.iterdir()} == {"kising-other", alive.path.name, scratch.path.name}
-    alive.remove()
-    scratch.remove()
-    assert [path.name for path in base.iterdir()] == ["kising-other"]
-
-
-def test_a_directory_is_locked_while_it_is_used(base: Path) -> None:
-    scratch = ScratchDirectory()
-    with (scratch.path / "lock").open("r+") as lock, pytest.raises(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    scratch.remove()
-
-
-def test_names_of_sockets_stay_short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    long = tmp_path / ("x" * 60)
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    scratch = ScratchDirectory()
-    assert len(str(scratch.path)) <= 40
-    scratch.remove()
 
 
 def test_signals_are_kept_from_what_starts_inside() -> None:

@@ -179,3 +179,79 @@ def test_a_file_that_is_no_recording_is_one_problem(tmp_path: Path) -> None:
         spec_of(tmp_path / "notes.npz")
     (problem,) = caught.value.problems
     assert problem.place.key == "data.file"
+
+
+@pytest.fixture
+def spike_times(tmp_path: Path) -> Path:
+    """Spike times in three trials, and inputs beside them."""
+    step, unit = np.nonzero(random_spins(90, 4) > 0)
+    np.savetxt(tmp_path / "times.csv", np.c_[unit, 0.02 * (step + 0.5)], delimiter=";")
+    (tmp_path / "trials.csv").write_text("start,stop\n0,0.6\n0.6,1.2\n1.2,1.8\n")
+    np.savetxt(tmp_path / "inputs.csv", np.random.default_rng(1).standard_normal((90, 2)), delimiter=",")
+    return tmp_path / "times.csv"
+
+
+def test_a_sweep_reads_what_a_fit_reads(spike_times: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = spike_times.parent / "sweep.yaml"
+    reading = "bin: 20ms, trials: trials.csv, covariates: inputs.csv, delimiter: ';'"
+    sweep.write_text(
+        f"name: x\nseed: 1\nmodel: {{hidden: 1}}\ndata: {{file: times.csv, folds: 3, {reading}}}\n"
+    )
+    monkeypatch.chdir("/")
+    spec = read_spec(sweep)
+    folder = spike_times.parent
+    expected = read_recording(
+        spike_times,
+        bin="20ms",
+        trials=folder / "trials.csv",
+        covariates=folder / "inputs.csv",
+        delimiter=";",
+    )
+    assert recording_of(spec.data) == expected
+    assert expected.lengths == (30, 30, 30)
+    # The file as run stands on its own, wherever it is read from.
+    (folder / "results").mkdir()
+    (folder / "results" / "sweep.yaml").write_text(dump_spec(spec))
+    again = read_spec(folder / "results" / "sweep.yaml")
+    assert again == spec
+    assert recording_of(again.current().data) == expected
+    # A table that changes is read again.
+    (folder / "trials.csv").write_text("start,stop\n0,0.9\n0.9,1.8\n")
+    assert recording_of(spec.current().data).lengths == (45, 45)
+
+
+def test_ids_depend_on_what_was_read_not_on_how(file: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", spins=random_spins(90, 4), other=random_spins(90, 4, seed=2))
+    one, other = (
+        spec_of(tmp_path, data={"file": str(tmp_path / "two.npz"), "key": k}) for k in ("spins", "other")
+    )
+    assert point_ids(one) == point_ids(spec_of(file))
+    assert not set(point_ids(other)) & set(point_ids(one))
+
+
+def test_mistakes_of_reading_are_named(file: Path, spike_times: Path) -> None:
+    cases = [
+        ({"file": str(spike_times), "bin": 20}, "data.bin: 20 is not a duration"),
+        ({"file": str(file), "key": "nothing"}, "data.file: "),
+        ({"file": str(spike_times), "bin": "20ms", "trials": "nowhere.csv"}, "nowhere.csv: cannot read"),
+        ({"length": 100, "bin": "20ms"}, "data.bin: says how data.file is read, and there is none"),
+    ]
+    for data, message in cases:
+        with pytest.raises(SpecError) as caught:
+            spec_of(file, data=data, **({} if "file" in data else {"model": {"visible": 3}}))
+        (problem,) = caught.value.problems
+        assert message in str(problem)
+
+
+def test_spins_that_are_silent_in_some_training_data_have_no_part(tmp_path: Path) -> None:
+    spins = np.column_stack([random_spins(90, 4), -np.ones(90, np.int8)])
+    spins[5:9, 4] = 1  # inside the first fold alone
+    np.save(tmp_path / "spins.npy", spins)
+    spec = spec_of(tmp_path / "spins.npy")
+    assert spec.model.visible == 4
+    recording = recording_of(spec.data)
+    assert recording.columns == (0, 1, 2, 3)
+    assert "no part in the scores: spin 4 never changed in the training data" in recording.notes[-1]
+    np.save(tmp_path / "spins.npy", spins[:, 4:])
+    with pytest.raises(SpecError, match="every spin is constant in the training data of some fold"):
+        spec_of(tmp_path / "spins.npy")

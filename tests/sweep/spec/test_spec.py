@@ -409,7 +409,8 @@ def test_mistaken_overrides_are_all_named():
         "did you mean [5]?",
         "--set: model: 3 is not a mapping; "
         "allowed: a mapping with keys visible, hidden, bonds, strength, connectivity, bias",
-        "--set: data.lenght: unknown key; allowed: length, file, folds, hash; did you mean 'length'?",
+        "--set: data.lenght: unknown key; allowed: length, file, key, bin, trials, covariates, "
+        "delimiter, folds, hash; did you mean 'length'?",
         "--set: learner.step: 'graident' is not a step; allowed: scaled, gradient; did you mean 'gradient'?",
     ]
 

@@ -15,7 +15,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from support.part_rows import failed_row, ids_in, make_row, number, numbers, order_of
 from support.spin_data import random_spins
 
 from kising.errors import LockedError, StoreError
@@ -40,7 +40,6 @@ from kising.sweep.store.columns import (
     SCHEMA_VERSION,
 )
 from kising.sweep.store.directory import SweepDirectory
-from kising.sweep.store.index import id_text
 from kising.sweep.store.parquet import LONGEST_TEXT
 from kising.sweep.store.parts import FAN_IN, FULL_PART, Listing, PartFiles, parts_to_merge
 from kising.sweep.store.run_store import Store
@@ -51,45 +50,6 @@ ODD_FLOATS = (math.nan, math.inf, -math.inf, -0.0, 5e-324, 1.7976931348623157e30
 
 class Killed(BaseException):
     """Stands for a kill."""
-
-
-def number(i: int) -> int:
-    return i * 0x9E3779B97F4A7C15 % 2**64
-
-
-def make_row(i: int, **changes: object) -> Row:
-    row: Row = {
-        "run_id": id_text(number(i)),
-        "point_id": id_text(number(i // 3 + 10**6)),
-        "task": "learn",
-        "seed": 7,
-        "model.visible": 20,
-        "model.hidden": 2,
-        "model.bonds": "gaussian",
-        "model.strength": 1.0,
-        "model.connectivity": 0.1,
-        "data.length": 1000 + i,
-        "learner.estimator": "bp",
-        "learner.correlations": "corrected",
-        "learner.hold": 3,
-        "score.exact": False,
-        "realization": i % 3,
-        "status": "done",
-        "outcome": "converged",
-        "converged_J": True,
-        "rmse_J": 1 / (i + 1),
-        "iterations": i,
-        "seconds": 0.5,
-        "host": "here",
-        "numerics": 1,
-        "version": "0.1.0",
-    }
-    return {**row, **changes}
-
-
-def failed_row(i: int, error: str = "ValueError: no", **changes: object) -> Row:
-    nothing = dict.fromkeys(("outcome", "converged_J", "rmse_J", "iterations"))
-    return make_row(i, status="failed", error=error, **nothing, **changes)
 
 
 def coupling_rows(count: int) -> pd.DataFrame:
@@ -103,18 +63,6 @@ def coupling_rows(count: int) -> pd.DataFrame:
     return pd.DataFrame({c.name: pd.Series(values[c.name], dtype=c.dtype) for c in COUPLINGS})
 
 
-def order_of(indices: Iterable[int]) -> NDArray[np.uint64]:
-    return np.array([number(i) for i in indices], dtype=np.uint64)
-
-
-def ids_in(store: Store) -> set[int]:
-    return {int(i) for i in store.scan().ids}
-
-
-def numbers(indices: Iterable[int]) -> set[int]:
-    return {number(i) for i in indices}
-
-
 def reopened(store: Store, *, writable: bool = True) -> Store:
     return Store.open(store.directory, writable=writable)
 
@@ -125,7 +73,7 @@ def part_names(store: Store) -> list[str]:
 
 def forge(store: Store, data: bytes) -> Path:
     """Put bytes among the parts under a name that has their checksum."""
-    return PartFiles(store.directory).publish(data, 1)
+    return PartFiles(store.directory).publish(data, 100)
 
 
 def encoded(table: pa.Table, tags: Mapping[str, str]) -> bytes:
@@ -274,8 +222,8 @@ class TestSchema:
         # SCHEMA_VERSION, let new columns be nullable, and write the new pair here.
         described = "\n".join(f"{c.name} {c.kind} {c.nullable}" for c in PART_COLUMNS)
         assert (SCHEMA_VERSION, hashlib.sha256(described.encode()).hexdigest()[:16]) == (
-            8,
-            "66837143f9d2cf36",
+            9,
+            "fe1ec9c48e15ef97",
         )
 
     def test_what_may_differ_between_equal_sweeps(self) -> None:
@@ -317,11 +265,11 @@ class TestScan:
         part = store.commit([make_row(1)])
         parts = store.directory.parts
         shutil.copy(part, parts / "copy of part.parquet")
-        shutil.copy(part, parts / part.name.replace("part-2", "part-9"))
+        shutil.copy(part, parts / part.name.replace("part-0", f"part-{2**62 + 1}"))
         elsewhere = shutil.move(store.commit([make_row(2)]), tmp_path)
         link = parts / Path(elsewhere).name
         link.symlink_to(elsewhere)
-        (parts / part.name.replace("part-2", "part-1")).mkdir()
+        (parts / part.name.replace("part-0", "part-1")).mkdir()
         (parts / ".tmp-1-00").write_bytes(b"half")
         before = sorted(os.listdir(parts))
         scan = store.scan()
@@ -428,14 +376,15 @@ class Step:
 
 
 class TestFailingCommits:
-    STEPS = 3  # fsync of the file, rename, fsync of the directory
+    STEPS = 4  # fsync of the file, rename, fsync of the directory, fsync of the log
 
     def test_number_of_steps(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        store.commit([make_row(0)])  # makes the log
         step = Step(monkeypatch, 0, Killed())
         store.commit([make_row(1)])
         assert step.count == self.STEPS
 
-    @pytest.mark.parametrize("k", [1, 2, 3])
+    @pytest.mark.parametrize("k", [1, 2, 3, 4])
     @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), OSError(errno.EROFS, "ro"), Killed()])
     def test_all_or_none_and_the_same_store_goes_on(
         self, store: Store, monkeypatch: pytest.MonkeyPatch, k: int, error: BaseException
@@ -446,7 +395,7 @@ class TestFailingCommits:
             with pytest.raises((StoreError, Killed)) as caught:
                 store.commit([make_row(1), make_row(2)])
         assert "\n" not in str(caught.value)
-        assert ids_in(reopened(store)) == numbers([0, 1, 2] if k == 3 else [0])
+        assert ids_in(reopened(store)) == numbers([0, 1, 2] if k >= 3 else [0])
         store.commit([make_row(1), make_row(2)])
         assert ids_in(store) == ids_in(reopened(store)) == numbers([0, 1, 2])
         assert store.table(order_of([2, 1]))["data.length"].to_pylist() == [1002, 1001]
@@ -482,14 +431,16 @@ class TestFailingCommits:
             store.commit([row])
         before = store.directory.path.with_name("before")
         shutil.copytree(store.directory.parts, before)
+        log = store.directory.parts_log.read_bytes()
         with monkeypatch.context() as patch:
             counter = Step(patch, 0, Killed())
             store.compact()
         assert len(part_names(store)) < FAN_IN
-        assert counter.count == 3 + FAN_IN + 1  # a commit, the unlinks, the fsync of the directory
+        assert counter.count == self.STEPS + FAN_IN + 1  # a commit, the unlinks, the fsync of the directory
         for k in range(1, counter.count + 1):
             shutil.rmtree(store.directory.parts)
             shutil.copytree(before, store.directory.parts)
+            store.directory.parts_log.write_bytes(log)
             error = Killed() if failure == "kill" else OSError(errno.ENOSPC, "full")
             with monkeypatch.context() as patch:
                 Step(patch, k, error)
@@ -499,7 +450,7 @@ class TestFailingCommits:
             scan = survivor.scan()
             assert {int(i) for i in scan.ids} == numbers(range(FAN_IN))
             assert not scan.failed.any()
-            assert scan.damaged == ()
+            assert (scan.damaged, scan.inventory.vanished) == ((), {})
             survivor.compact()
             assert ids_in(reopened(store)) == numbers(range(FAN_IN))
 
@@ -634,13 +585,13 @@ class TestRealKills:
         answer = run_python(code)
         assert answer.returncode == -signal.SIGKILL, answer.stderr
         directory = SweepDirectory(path)
-        if k in (1, 2, 5, 6):  # 4 and 8 look for a temporary file to remove
+        if k in (1, 2, 6, 7):  # 4 and 9 look for a temporary file to remove
             assert len(directory.temporaries()) == 1
         with directory.lock():
             assert directory.temporaries() == []
             store = Store.open(directory)
             assert ids_in(store) == numbers(range(8 if k > 2 else 7))
-            assert store.scan().damaged == ()
+            assert (store.scan().damaged, store.scan().inventory.vanished) == ((), {})
             store.compact()
             assert ids_in(store) == numbers(range(8 if k > 2 else 7))
 
@@ -1039,13 +990,25 @@ def test_parameters_are_those_of_a_point(tmp_path: Path) -> None:
     }
     seen: dict[str, set[str]] = {}
     by_gradient = {"learner.estimator": ["exact", "bp"], "learner.step": ["gradient"]}
-    np.save(tmp_path / "spins.npy", random_spins(40, 3))
-    recorded = {"model": {"hidden": 1}, "data": {"file": str(tmp_path / "spins.npy")}}
+    np.savez(tmp_path / "spins.npz", spins=random_spins(40, 3))
+    step, unit = np.nonzero(random_spins(40, 3) > 0)
+    np.savetxt(
+        tmp_path / "times.csv", np.c_[unit, step + 0.5], delimiter=";", header="unit;time", comments=""
+    )
+    (tmp_path / "trials.csv").write_text("start,stop\n0,20\n20,40\n")
+    np.savetxt(tmp_path / "inputs.csv", np.arange(40.0))
+    paths = {"file": "times.csv", "trials": "trials.csv", "covariates": "inputs.csv"}
+    recorded = {"model": {"hidden": 1}, "data": {"file": str(tmp_path / "spins.npz"), "key": "spins"}}
+    binned = {
+        "model": {"hidden": 1},
+        "data": {"bin": "1s", "delimiter": ";", **{k: str(tmp_path / v) for k, v in paths.items()}},
+    }
     for task, axes, more in (
         ("learn", estimators, {}),
         ("learn", by_gradient, {}),
         ("infer", estimators, {}),
         ("learn", {}, recorded),
+        ("learn", {}, binned),
     ):
         for point in Plan.of(parse_spec({**sweep, "task": task, "axes": axes, **more})).points:
             values = point.values()

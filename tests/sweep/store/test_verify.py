@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from kising.errors import StoreError
 from kising.sweep.plan import Plan, Run, run_id_of
 from kising.sweep.spec import dump_spec, parse_spec
+from kising.sweep.store.columns import TABLES
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.parquet import write_frame
 from kising.sweep.store.run_store import Store
 from kising.sweep.store.verify import SHOWN, verify
 
@@ -68,7 +72,7 @@ def test_a_finished_sweep_is_sound_and_complete(finished: Store, plan: Plan) -> 
     assert (report.planned, report.done, report.failed, report.missing) == (12, 12, 0, 0)
     assert (report.orphans, report.duplicates, report.wrong, report.rows, report.parts) == (0, 0, 0, 12, 3)
     assert report.numerics == {1: 12}
-    assert report.runs_file == "current"
+    assert report.tables == {"runs": "current"}
     assert report.lines() == ["12 runs planned: 12 done, 0 failed, 0 missing; 12 rows in 3 parts"]
 
 
@@ -84,7 +88,7 @@ def test_nothing_yet(store: Store, plan: Plan) -> None:
     report = verify(store.directory, plan)
     assert report.sound
     assert not report.complete
-    assert (report.missing, report.runs_file) == (12, "missing")
+    assert (report.missing, report.tables) == (12, {"runs": "missing"})
     assert "runs.parquet is missing" in report.lines()[-1]
 
 
@@ -166,7 +170,7 @@ def test_damage_is_named_and_nothing_is_touched(finished: Store, plan: Plan) -> 
     assert report.strays == ("notes.txt",)
     assert report.temporaries == (os.path.join("parts", ".tmp-1-00"),)
     assert report.quarantined == ("part-old",)
-    assert report.runs_file == "stale"
+    assert report.tables == {"runs": "stale"}
     text = "\n".join(report.lines())
     for words in (f"damaged: {parts[1].name}", "notes.txt", ".tmp-1-00", "part-old", "runs.parquet differs"):
         assert words in text
@@ -174,9 +178,104 @@ def test_damage_is_named_and_nothing_is_touched(finished: Store, plan: Plan) -> 
 
 def test_a_stale_table_is_noticed(finished: Store, plan: Plan, runs: list[Run]) -> None:
     finished.commit([row_of(runs[3], rmse_J=0.75)])
-    assert verify(finished.directory, plan).runs_file == "stale"
+    assert verify(finished.directory, plan).tables == {"runs": "stale"}
     finished.write_runs(plan.ids)
-    assert verify(finished.directory, plan).runs_file == "current"
+    assert verify(finished.directory, plan).tables == {"runs": "current"}
+
+
+def test_everything_that_is_missing_or_forged_is_out_of_order(
+    finished: Store, plan: Plan, runs: list[Run]
+) -> None:
+    """Exit code 0 only where nothing is missing, damaged or forged; `run` mends all of it."""
+    directory = finished.directory
+    log = directory.parts_log.read_bytes()
+    parts = {path: path.read_bytes() for path in directory.parts.iterdir()}
+    first = min(parts)
+
+    def verdict() -> tuple[bool, str]:
+        report = verify(directory, plan)
+        return report.in_order, "\n".join(report.lines())
+
+    assert verdict()[0]
+    first.unlink()
+    in_order, text = verdict()
+    assert not in_order
+    assert f"vanished: {first.name}, with 4 rows" in text
+    for path in parts:
+        path.unlink(missing_ok=True)
+    assert "vanished" in verdict()[1]
+    for path, data in parts.items():
+        path.write_bytes(data)
+    assert verdict()[0]
+    for bad, words in (
+        (log[:-30] + b"x" + log[-29:], "parts.log has lines without their checksum"),
+        (None, "missing: parts.log"),
+        (b"".join(log.splitlines(keepends=True)[:-1]), "not in parts.log"),
+    ):
+        directory.parts_log.unlink()
+        if bad is not None:
+            directory.parts_log.write_bytes(bad)
+        in_order, text = verdict()
+        assert not in_order
+        assert words in text
+        Store.open(directory).scan()
+        assert verdict()[0]
+    directory.runs_file.unlink()
+    assert not verdict()[0]
+    finished.write_runs(plan.ids)
+    assert verdict()[0]
+
+
+def test_derived_tables_are_compared(finished: Store, plan: Plan) -> None:
+    from kising.report.tables import Tables, derived
+
+    Tables(finished, plan).write()
+    assert verify(finished.directory, plan, derived).in_order
+    for name in ("summary", "scaling"):
+        path = finished.directory.path / f"{name}.parquet"
+        good = path.read_bytes()
+        path.unlink()
+        report = verify(finished.directory, plan, derived)
+        assert (report.in_order, report.tables[name]) == (False, "missing")
+        forged = pd.read_parquet(io.BytesIO(good))
+        if name == "summary":
+            forged.loc[0, "model.strength"] += 1e-6
+        else:  # with one length there are no slopes
+            forged = pd.DataFrame([dict.fromkeys(forged.columns)])
+            forged = forged.assign(**{c.name: 0 for c in TABLES[name] if c.kind == "int" and not c.nullable})
+            forged = forged.assign(
+                **{c.name: "x" for c in TABLES[name] if c.kind == "string" and not c.nullable}
+            )
+        with path.open("wb") as handle:
+            write_frame(handle, name, forged)
+        report = verify(finished.directory, plan, derived)
+        assert (report.in_order, report.tables[name]) == (False, "stale")
+        assert any(line.startswith(f"{name}.parquet differs") for line in report.lines())
+        path.write_bytes(good[:-1])
+        assert verify(finished.directory, plan, derived).tables[name] == "stale"
+        path.write_bytes(good)
+    assert verify(finished.directory, plan, derived).in_order
+
+
+def test_rows_that_are_not_what_they_say_are_set_aside(finished: Store, plan: Plan, runs: list[Run]) -> None:
+    finished.commit([row_of(runs[0], **{"model.strength": 0.25}), row_of(runs[5], rmse_J=0.75)])
+    whole, wrong = finished.recover()
+    assert len(wrong) == 1
+    assert "parameters are not those of point" in wrong[0]
+    report = verify(finished.directory, plan)
+    assert (report.sound, report.done, report.wrong) == (True, 12, 0)
+    assert len(report.quarantined) == 1
+    # The other row of that part is kept, and still the later of two.
+    assert whole.ids.size == 12
+    frame = finished.read_runs(plan.ids)
+    assert dict(zip(frame["run_id"], frame["rmse_J"], strict=True))[runs[5].run_id] == 0.75
+
+
+def test_a_part_of_nothing_but_misfits_leaves_nothing(store: Store, plan: Plan, runs: list[Run]) -> None:
+    store.commit([row_of(runs[0], realization=7)])
+    scan, wrong = store.recover()
+    assert (scan.ids.size, len(wrong)) == (0, 1)
+    assert verify(store.directory, plan).missing == 12
 
 
 def test_a_directory_that_cannot_be_read_is_said(

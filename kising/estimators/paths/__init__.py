@@ -1,0 +1,1 @@
+"""Sampling whole paths through time: hidden spins that act on each other, and entries that are missing."""

@@ -1,0 +1,74 @@
+"""Learning from samples of whole paths: where hidden spins act on each other, or entries are missing.
+
+As `sampled`, with another E-step: a sweep draws all unknown spins of the recording, hidden and missing ones, along
+paths through time, and the gradient is the score of complete data in the state that it leaves.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from kising.estimators.estep import EStep
+from kising.estimators.gradient import Gradient
+from kising.estimators.paths.gradients import gradient_of
+from kising.estimators.paths.network import network_of
+from kising.estimators.paths.sampler import first_states, sweep
+from kising.estimators.paths.statistics import complete_sums
+from kising.estimators.paths.timeline import Timeline
+from kising.kernels.counter import key_of
+from kising.learning.state import Anchor, EMState, Problem, first_state
+from kising.learning.steps.metric import FIRST_OF_ROWS, NOISY, SLICES, fits, is_due
+from kising.learning.steps.prior import with_prior
+from kising.learning.steps.sampled import SampledStep, begin_sampling
+from kising.model import Couplings, Spins
+from kising.options import Learner
+from kising.seeds import Seed
+
+
+@dataclass(frozen=True)
+class PathStep(SampledStep):
+    """Steps along the scores of sampled paths."""
+
+    @classmethod
+    def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
+        """Where averages are noisy, and slices depend on each other."""
+        return estep.estimator.samples and (problem.hidden_couplings or problem.slices.has_gaps)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The recording, time step by time step."""
+        return Timeline.of(self.problem.slices)
+
+    def begin(self, couplings: Couplings, seed: Seed) -> EMState:
+        """Unknown spins at their first states, and nothing averaged yet."""
+        states = first_states(self.timeline, self.problem.hidden, key_of(seed))
+        sampler = begin_sampling(0, self.problem.hidden, sum(x.size for x in couplings), seed)
+        return first_state(couplings, sampler._replace(chains=self._unknown(states)))
+
+    def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
+        """One sweep of all paths; at some iterations, the metric is taken anew."""
+        sampler, timeline = state.sampler, self.timeline
+        assert sampler is not None
+        network, states = network_of(state.couplings), self._states(sampler.chains)
+        sweep(network, timeline, states, key=sampler.key, iteration=state.iteration, threads=threads)
+        sums = complete_sums(network, timeline, states, threads=threads)
+        found = gradient_of(sums, int(np.sum(timeline.sources)), np.nan, state.couplings)
+        state = replace(state, sampler=sampler._replace(chains=self._unknown(states)))
+        if is_due(state.iteration, noisy=True):
+            rows = fits(*state.couplings.K.shape) and state.iteration >= FIRST_OF_ROWS
+            beginning = states[timeline.sources][:SLICES]
+            state = replace(state, anchor=Anchor(state.couplings, beginning, rows, NOISY))
+        return state, with_prior(found, state.couplings, self.problem, self.learner)
+
+    def _unknown(self, states: Spins) -> Spins:
+        """The unknown spins, one per row: all that sampling has to remember."""
+        return states[self.timeline.unknown(self.problem.hidden)][:, None]
+
+    def _states(self, chains: Spins) -> Spins:
+        """The state of all spins, (T, N)."""
+        n, hidden = len(self.timeline.spins), self.problem.hidden
+        states = np.empty((n, self.problem.n_visible + hidden), np.int8)
+        states[:, : self.problem.n_visible] = self.timeline.spins
+        states[self.timeline.unknown(hidden)] = chains[:, 0]
+        return states

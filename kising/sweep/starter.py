@@ -1,0 +1,170 @@
+"""`kising init`: a commented sweep file to start from, and the schema by which editors complete and check it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+import kising
+from kising.errors import InputError
+from kising.messages import did_you_mean, listing, nearest
+from kising.options import Header, leaves_of
+from kising.sweep.spec import read_spec
+from kising.sweep.spec.recording import read_content
+from kising.sweep.spec.reference import json_schema
+from kising.sweep.store.atomic import atomic_write, make_directory
+from kising.values import RefusedError
+
+SCHEMA: Final = "kising.schema.json"
+"""The name of the schema beside a sweep file: editors find it without a network."""
+MODELINE: Final = f"# yaml-language-server: $schema={SCHEMA}"
+"""The first line of every sweep file that comes with kising."""
+#: Fewer steps than this for every coupling, and hidden spins are hard to see.
+FEWEST_FOLDS: Final = 2
+ENOUGH_STEPS: Final = 20
+
+_STARTER: Final = """\
+{modeline}
+# {name}: how fast does the error of the learned couplings fall with the length of the recording?
+#
+#   kising plan {file}                   what it will run, and what that will cost; starts nothing
+#   kising run {file} --preset quick     a small version, into results/{name}-quick
+#   kising run {file}                    all of it; run it again to go on after a stop, or after adding values
+#   kising report results/{name}         figures, tables and a page
+#
+# Every key with its values and its default: `kising schema --format markdown`.
+name: {name}
+task: learn # learn couplings from data; or infer: averages at the true couplings
+seed: 1 # every number follows from it
+realizations: 5 # independent networks of every point
+
+model: # the networks that are drawn
+  visible: 20 # spins that are recorded
+  hidden: 3 # spins that are not
+  bonds: gaussian # or binary
+  strength: 1.0 # g: larger couplings, more regular dynamics
+  connectivity: 1.0 # c: the share of bonds that are not zero
+
+learner: # how couplings are learned back
+  bias: false # true: also learn a bias for every spin; the networks above have none
+  estimator: exact # averages over hidden spins: exact, gibbs, bp, tap, mean-field, or auto
+  start: signs # from the signs of the true couplings, as in the paper; random knows nothing of them
+
+axes: # what varies: the product of all keys. Keys that vary together: see docs/sweeps.md
+  data.length: {{logspace: [1e3, 1e4, 3]}} # from, to, number of values; or a list: [1000, 3000, 10000]
+
+presets: # small versions
+  quick:
+    realizations: 2
+    axes: {{data.length: [500, 1000]}}
+
+# keep: {{couplings: true, trace: true, realizations: 1}} # keep learned couplings and every iteration of some runs
+# resources: {{cpus: 1, timeout: 2h}} # of one run
+"""
+
+_RECORDING: Final = """\
+{modeline}
+# {name}: how many hidden spins does {recording} have room for?
+# {visible} visible spins, {steps} time steps{segments}. Every fold is held out once. What was learned from the others
+# is scored on it, beside a network without hidden spins and one without memory.
+#
+#   kising plan {file}              what it will run, and what that will cost; starts nothing
+#   kising run {file}               run it; run it again to go on after a stop, or after adding values
+#   kising report results/{name}    figures, tables and a page
+#
+# Every key with its values and its default: `kising schema --format markdown`.
+name: {name}
+seed: 1 # every number follows from it
+
+data:
+  file: {path} # relative to this file; the sizes are taken from it
+  folds: {folds} # parts of the recording that are held out, one after the other
+
+learner:
+  estimator: auto # exact for few hidden spins, gibbs for many
+  start: random # signs needs the true couplings
+  starts: 3 # the likeliest of three short trials goes on
+  prior: 3 # bounds what the recording does not determine
+
+axes:
+  model.hidden: {hidden} # the numbers of hidden spins to compare
+
+presets: # a small version, to see that everything works: into results/{name}-quick
+  quick:
+    learner: {{starts: 1, max_iterations: 20}}
+    axes: {{model.hidden: [0, 1]}}
+"""
+
+
+def shipped_sweeps() -> dict[str, Path]:
+    """The sweep files that come with kising, by name."""
+    package = Path(kising.__file__).parent
+    for folder in (package / "sweeps", package.parent / "sweeps"):  # installed, or a source checkout
+        if (folder / SCHEMA).is_file():
+            return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return {}
+
+
+def starter(name: str) -> str:
+    """A sweep over lengths of recordings of simulated networks."""
+    return _STARTER.format(modeline=MODELINE, name=name, file=f"{name}.yaml")
+
+
+def starter_from(source: str, name: str) -> str:
+    """A sweep file that comes with kising, under another name."""
+    files = shipped_sweeps()
+    if source not in files:
+        near = did_you_mean(nearest(source, files))
+        raise InputError(
+            f"--from {source}: no such sweep comes with kising; there are {listing(files)}{near}"
+        )
+    text = files[source].read_text(encoding="utf-8")
+    return re.sub("^name: .*$", f"name: {name}", text, count=1, flags=re.MULTILINE)
+
+
+def starter_for(recording: Path, name: str, folder: Path) -> str:
+    """A sweep over numbers of hidden spins of a recording; `folder` will hold the file."""
+    found = read_content(str(recording), FEWEST_FOLDS, {})
+    segments = "" if len(found.spins) == 1 else f" in {len(found.spins)} segments"
+    most = max(1, min(4, found.n_steps // (ENOUGH_STEPS * 2 * max(found.n_visible, 1))))
+    return _RECORDING.format(
+        modeline=MODELINE,
+        name=name,
+        file=f"{name}.yaml",
+        recording=recording.name,
+        path=json.dumps(os.path.relpath(recording.resolve(), folder.resolve()), ensure_ascii=False),
+        visible=found.n_visible,
+        steps=found.n_steps,
+        segments=segments,
+        folds=min(5, max(FEWEST_FOLDS, found.n_steps // 10)),
+        hidden=[0, *(count for count in (1, 2, 4) if count <= most)],
+    )
+
+
+def check_name(name: str) -> None:
+    """Raise an InputError unless a sweep can have this name."""
+    kind = next(leaf.kind for leaf in leaves_of(Header) if leaf.key == "name")
+    try:
+        kind.parse(name)
+    except RefusedError as refusal:
+        raise InputError(str(refusal)) from None
+
+
+def write_starter(text: str, name: str, folder: Path) -> list[Path]:
+    """Write a sweep file, and the schema beside it; a file that is there is not overwritten."""
+    path = folder / f"{name}.yaml"
+    if path.exists():
+        raise InputError(f"{path} is there already: choose another name, as in `kising init {name}-2`")
+    make_directory(folder)
+    schema = atomic_write(folder / SCHEMA, schema_text().encode())
+    written = atomic_write(path, text.encode())
+    read_spec(written)
+    return [written, schema]
+
+
+def schema_text() -> str:
+    """The JSON Schema of sweep files, as `kising schema` prints it."""
+    return json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,126 @@
+"""What a user may expect of sampling along paths, measured at length. With -s these tests print numbers:
+
+pytest -m slow -s tests/learning/test_paths_measured.py
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from kising import Couplings, Fit, bond_scales, draw_couplings, fit, simulate
+from kising.errors import RecordingWarning
+from kising.learning.scores import align
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings(f"ignore::{RecordingWarning.__module__}.{RecordingWarning.__name__}"),
+]
+NV, NH, BIAS = 20, 4, 0.3
+BLOCKS = ("J", "K", "L", "h", "b", "M")
+SCALES = bond_scales(NV, NH, strength=1.0, connectivity=1.0, bias=BIAS, hidden_coupling=1.0)
+
+
+def drawn(network: int, length: int, *, coupled: float = 1.0) -> tuple[Couplings, np.ndarray]:
+    truth = draw_couplings(NV, NH, bias=BIAS, hidden_coupling=coupled, seed=(10, network))
+    return truth, simulate(truth, length, seed=(11, network)).visible
+
+
+def learned(visible: np.ndarray, truth: Couplings, network: int, **options) -> Fit:
+    how = {"truth": truth, "scales": SCALES, "threads": 1, "seed": (12, network, 0)}
+    return fit(visible, NH, **how, **options)
+
+
+def with_gaps(visible: np.ndarray, share: float, seed) -> np.ndarray:
+    return np.where(np.random.default_rng(seed).random(visible.shape) < share, np.nan, visible)
+
+
+def inside(found: Fit, truth: Couplings) -> dict[str, np.ndarray]:
+    """For every coupling of a block, whether its 95% interval holds the truth."""
+    matching = align(found.couplings, truth, SCALES)
+    x, errors = matching.apply(found.couplings), matching.apply(found.standard_error)
+    return {
+        name: (np.abs(getattr(x, name) - getattr(truth, name)) < 1.96 * np.abs(getattr(errors, name))).ravel()
+        for name in found.converged
+    }
+
+
+@pytest.mark.parametrize("length", [1_000, 10_000, 100_000])
+def test_samples_learn_as_well_as_exact_averages(length: int, capsys: pytest.CaptureFixture[str]) -> None:
+    errors: dict[str, list[dict[str, float]]] = {"exact": [], "gibbs": []}
+    seconds = dict.fromkeys(errors, 0.0)
+    for network in range(6):
+        truth, visible = drawn(network, length)
+        for estimator, rows in errors.items():
+            start = time.thread_time()
+            rows.append(learned(visible, truth, network, hidden_couplings=True, estimator=estimator).rmse)
+            seconds[estimator] += time.thread_time() - start
+    means = {name: {x: np.mean([row[x] for row in rows]) for x in BLOCKS} for name, rows in errors.items()}
+    ratios = {x: means["gibbs"][x] / means["exact"][x] for x in BLOCKS}
+    with capsys.disabled():
+        print(f"\nRMSE, (20, 4) with M and biases, T = {length}, six networks")
+        for name, row in means.items():
+            print(f"  {name:6}", *(f"{x} {v:.4f}" for x, v in row.items()), f"  {seconds[name]:.0f} s")
+        print("  ratio ", *(f"{x} {v:.3f} " for x, v in ratios.items()))
+    assert max(ratios.values()) < 1.05
+
+
+def test_the_setting_of_the_peer(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(40)
+    n, nv, nh = 40, 25, 15
+    W = 4.0 / np.sqrt(n) * rng.standard_normal((n, n))
+    truth = Couplings(W[:nv, :nv], W[:nv, nv:], W[nv:, :nv], M=W[nv:, nv:])
+    visible, hidden = simulate(truth, 6400, seed=41)
+    start = time.thread_time()
+    found = fit(visible, nh, seed=42, hidden_couplings=True, bias=False, truth=truth, threads=1)
+    seconds = time.thread_time() - start
+    matching = align(found.couplings, truth, bond_scales(nv, nh, strength=1.0, connectivity=1.0))
+    x = matching.apply(found.couplings)
+    rmse = {b: float(np.sqrt(np.mean((getattr(x, b) - getattr(truth, b)) ** 2))) for b in "JKLM"}
+    states = found.hidden_states(visible)[:, matching.order] * matching.signs
+    right = float(np.mean(np.sign(states) == hidden[1:-1]))
+    with capsys.disabled():
+        print(
+            f"\n25 + 15 hidden spins, g = 4, T = 6400: {seconds:.1f} s, {found.iterations} iterations, {found.outcome}"
+        )
+        print(" ", *(f"{b} {v:.3f}" for b, v in rmse.items()), f" hidden states right {100 * right:.1f}%")
+    assert right > 0.9
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_what_missing_entries_cost(share: float, capsys: pytest.CaptureFixture[str]) -> None:
+    rows: dict[str, list[float]] = {"complete": [], "sampled": [], "dropped": []}
+    for network in range(4):
+        truth, visible = drawn(network, 10_000, coupled=0.0)
+        gaps = with_gaps(visible, share, (13, network))
+        rows["complete"].append(learned(visible, truth, network).rmse["J"])
+        rows["sampled"].append(learned(gaps, truth, network).rmse["J"])
+        if share < 0.2:
+            dropped = learned(gaps, truth, network, missing="drop", prior=3.0)
+            rows["dropped"].append(dropped.rmse["J"])
+    means = {name: float(np.mean(x)) for name, x in rows.items() if x}
+    with capsys.disabled():
+        print(f"\nRMSE of J, (20, 4) with biases, T = 10,000, {100 * share:.0f}% missing, four networks:",
+              ", ".join(f"{name} {x:.3f} (×{x / means['complete']:.2f})" for name, x in means.items()))  # fmt: skip
+    assert means["sampled"] < means["complete"] * (1.2 if share < 0.2 else 1.6)
+
+
+@pytest.mark.parametrize(("coupled", "share"), [(1.0, 0.0), (0.0, 0.2), (1.0, 0.1)])
+def test_intervals_hold_the_truth(
+    coupled: float, share: float, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Errors from samples also where exact ones can be had.
+    monkeypatch.setattr("kising.learning.errors.exact_errors", lambda couplings: False)
+    flags: list[dict[str, np.ndarray]] = []
+    for network in range(100, 112):
+        truth, visible = drawn(network, 10_000, coupled=coupled)
+        data = with_gaps(visible, share, (13, network)) if share else visible
+        how = {"hidden_couplings": coupled > 0, "estimator": "gibbs", "errors": True}
+        flags.append(inside(learned(data, truth, network, **how), truth))
+    shares = {x: np.concatenate([row[x] for row in flags]) for x in flags[0]}
+    with capsys.disabled():
+        print(f"\ncoverage from samples, (20, 4), M {coupled:g}, {100 * share:.0f}% missing, T = 10,000:")
+        print(" ", ", ".join(f"{x} {v.mean():.3f} of {v.size}" for x, v in shares.items()))
+    assert all(abs(v.mean() - 0.95) < 0.02 + 2 * np.sqrt(0.05 * 0.95 / v.size) for v in shares.values())
