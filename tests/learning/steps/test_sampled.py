@@ -116,7 +116,7 @@ def test_noise_is_no_drift() -> None:
     assert loud.averages
 
 
-def test_momentum_is_for_the_approach_once_couplings_are_near() -> None:
+def test_momentum_waits_until_couplings_are_near() -> None:
     sampler = begin_sampling(10, 2, 500, seed=1)
     far = feed(sampler, noise(MOMENTUM_FROM - 1) + 0.5 * np.arange(MOMENTUM_FROM - 1)[:, None])
     assert momentum(far) == 0.0
