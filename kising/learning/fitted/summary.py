@@ -9,7 +9,7 @@ import numpy as np
 
 from kising.learning.fitted.edges import present_blocks
 from kising.learning.fitted.heldout import likelihood_kind
-from kising.options import iteration_limit
+from kising.options import Learner, iteration_limit
 
 if TYPE_CHECKING:
     from kising.learning.fit import Fit
@@ -72,7 +72,7 @@ def _short(name: object) -> str:
 
 def _advice(fit: Fit) -> Iterator[str]:
     if fit.outcome == "diverged":
-        cure = "a smaller rate" if fit.learner.step == "gradient" else "prior=3"
+        cure = "a smaller rate" if fit.learner.step == "gradient" else f"prior={tighter_prior(fit.learner)}"
         yield f"It diverged: fit again with {cure}, with fewer hidden spins, or with more data."
     elif fit.outcome != "converged":
         more = 2 * iteration_limit(fit.learner, fit.hidden)
@@ -81,4 +81,10 @@ def _advice(fit: Fit) -> Iterator[str]:
     if fit.standard_error is not None:
         unknown = sum(int(np.isinf(error).sum()) for error in fit.standard_error)
         if unknown:
-            yield f"Couplings that the recording does not determine: {unknown}; prior=3 would bound them."
+            cure = f"prior={tighter_prior(fit.learner)}"
+            yield f"Couplings that the recording does not determine: {unknown}; {cure} would bound them."
+
+
+def tighter_prior(learner: Learner) -> str:
+    """A prior that bounds couplings more than the one that a fit had."""
+    return "auto" if learner.prior == "none" else "1"
