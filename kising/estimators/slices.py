@@ -48,6 +48,8 @@ class Slices:
     """(ΣT, p): known inputs"""
     centres: npt.NDArray[np.int64] | None
     """(n,): where the middle of each slice lies in `spins`; None: everywhere but at both ends"""
+    silent: bool = False
+    """whether zeros are spins that act on nothing, and not missing entries"""
 
     @classmethod
     def of(cls, segments: Sequence[Spins], inputs: Sequence[Array] | None = None) -> Slices:
@@ -81,7 +83,7 @@ class Slices:
     @cached_property
     def has_gaps(self) -> bool:
         """Whether entries are missing: these are 0 in `spins`."""
-        return not self.spins.all()
+        return not self.silent and not self.spins.all()
 
     def coupled_by(self, couplings: Couplings) -> bool:
         """Whether slices depend on each other: through M, or through missing entries, of which two slices share one."""
@@ -101,7 +103,7 @@ class Slices:
         """The first n slices, or all where there are fewer."""
         if self.centres is None:
             return Slices(self.spins[: n + 2], self.inputs[: n + 2], None)
-        return Slices(self.spins, self.inputs, self.centres[:n])
+        return Slices(self.spins, self.inputs, self.centres[:n], self.silent)
 
     def window(self, part: slice, *, bias: bool) -> Window:
         """The slices of a range."""
