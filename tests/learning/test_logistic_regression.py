@@ -45,8 +45,10 @@ def test_a_fit_without_hidden_spins_is_a_logistic_regression(bias: bool, inputs:
     # Inputs of other sizes: weights are in the units of the inputs, however learning goes.
     u = u * [1.0, 20.0][:inputs]
     wanted = newton(design(visible, u, bias=bias), visible[2:])
-    options |= {"seed": 1, "bias": bias, "prior": "none", "tolerance": 1e-9, "errors": True}
-    found = fit(visible, 0, covariates=u if inputs else None, **options)
+    found = fit(
+        visible, 0, covariates=u if inputs else None, seed=1, bias=bias, prior="none", tolerance=1e-9,
+        errors=True, **options,
+    )  # fmt: skip
     assert found.outcome == "converged"
     names = ["J", *(["h"] if bias else []), *(["F"] if inputs else [])]
     assert [name for name, ok in found.converged.items() if ok] == list(found.converged) == names

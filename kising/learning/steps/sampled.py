@@ -200,7 +200,8 @@ def gain(sampler: Sampler) -> float:
 
 def momentum(sampler: Sampler) -> float:
     """The share of the last move that is added to the next one."""
-    return MOMENTUM if not sampler.averages and sampler.iterations >= MOMENTUM_FROM else 0.0
+    # Averages keep it: iterates along slow directions are then correlated over fewer iterations.
+    return MOMENTUM if sampler.averages or sampler.iterations >= MOMENTUM_FROM else 0.0
 
 
 def arrive(

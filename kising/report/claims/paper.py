@@ -56,8 +56,8 @@ def claims(runs: pd.DataFrame, couplings: pd.DataFrame) -> list[Finding]:
         *_size(learned),
         *sparsity_claims(learned),
         *estimator_claims(learned),
-        *block_claims(learned),
         *correlation_claims(learned),
+        *block_claims(learned),
     ]
 
 

@@ -116,13 +116,13 @@ def test_noise_is_no_drift() -> None:
     assert loud.averages
 
 
-def test_momentum_is_for_the_approach_once_couplings_are_near() -> None:
+def test_momentum_waits_until_couplings_are_near() -> None:
     sampler = begin_sampling(10, 2, 500, seed=1)
     far = feed(sampler, noise(MOMENTUM_FROM - 1) + 0.5 * np.arange(MOMENTUM_FROM - 1)[:, None])
     assert momentum(far) == 0.0
     near = feed(far, noise(1) + 20)
     assert momentum(near) == MOMENTUM
-    assert momentum(averaging()) == 0.0
+    assert momentum(averaging()) == MOMENTUM
 
 
 def test_long_recordings_are_begun_with_part_of_their_slices() -> None:
