@@ -11,7 +11,7 @@ from pathlib import Path
 def read_regular(path: Path, most: int | None = None) -> bytes:
     """The bytes of a regular file of at most `most` bytes; OSError for anything else: reading a pipe waits for ever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+    with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         data = file.read() if most is None else file.read(most + 1)

@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults", "the fault campaign (tests/faults)")
     group.addoption("--kills", type=int, default=200, help="kills of the long campaign, Ray's included")
     group.addoption("--ray-kills", type=int, default=30, help="those of them on a local Ray")
+    group.addoption("--mirror-kills", type=int, default=100, help="kills of sweeps with mirrors")
     group.addoption("--raylets", type=int, default=200, help="raylets that are killed under their drivers")
     group.addoption("--flips", type=int, default=2000, help="parts that are damaged")
     group.addoption("--fault-seed", type=int, default=2015, help="of kills and damage")

@@ -14,8 +14,8 @@ from support.pages import blocks, commands, first_missing, run_page, shell
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# What cannot run here: clusters and installations.
-NOT_RUN = {"docs/clusters.md", "docs/tutorials/cluster.md"}
+# What cannot run here: clusters, installations, start-up files of shells.
+NOT_RUN = {"docs/clusters.md", "docs/sweeps.md", "docs/tutorials/cluster.md"}
 # Needs a package with data, and minutes: tests/test_docs.py runs it with -m slow.
 ELSEWHERE = {"docs/tutorials/stocks.md"}
 

@@ -18,8 +18,9 @@ from kising.sweep.spec import read_spec
 FOLDER = Path(__file__).parents[1] / "sweeps"
 FILES = sorted(FOLDER.glob("*.yaml"))
 FIGURES = [path for path in FILES if path.stem.startswith("fig")]
-# ... and what the paper proposes without a figure, and learners that it does not have.
-REPRODUCED = [*FIGURES, FOLDER / "sparse.yaml", FOLDER / "learners.yaml", FOLDER / "paths.yaml"]
+# ... and what the paper proposes without a figure, and learners and rules that it does not have.
+OTHERS = ("sparse", "learners", "correlations", "paths")
+REPRODUCED = [*FIGURES, *(FOLDER / f"{name}.yaml" for name in OTHERS)]
 QUICK_SECONDS = 2 * 120  # of one core: two cores, two minutes
 
 
@@ -91,6 +92,7 @@ def test_a_quick_preset_runs_and_is_reported(path: Path, tmp_path: Path) -> None
         "fig8": {"8", "proposed"},
         "sparse": {"proposed"},
         "learners": {"kising"},
+        "correlations": {"kising"},
         "paths": {"kising"},
     }
     wanted_here = wanted.get(path.stem, {path.stem.removeprefix("fig").upper()})

@@ -17,6 +17,7 @@ from kising.bench.measure import (
     thread_scaling,
     timings,
 )
+from kising.bench.paths import path_sweeps
 from kising.bench.sampling import exponent, growth, race
 from kising.bench.strength import by_strength
 from kising.sweep.store.atomic import atomic_write
@@ -65,6 +66,13 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
     power = exponent(swept)
     yield f"a sweep of gibbs with its gradient, {swept[0].visible} visible spins, µs/slice by hidden spins: {sizes}"
     yield f"its time grows as Nh^{power:.2f}"
+    paths = path_sweeps(rounds=rounds)
+    for run in paths:
+        gaps = f", {100 * run.missing:.0f}% missing" if run.missing else ""
+        yield (
+            f"a sweep along paths ({run.visible}, {run.hidden}){gaps}, µs/step: straight {run.straight:.2f}, "
+            f"tilted {run.tilted:.2f}, its gradient {run.gradient:.2f}"
+        )
     raced = []
     for one in race(visible=80, hidden=8, connectivity=0.1, length=10_000 if full else 5_000):
         raced.append(one)
@@ -85,6 +93,7 @@ def bench(path: Path, *, full: bool) -> Iterator[str]:
         "em_loop_share": share,
         "sweep": [asdict(one) for one in swept],
         "sweep_exponent": power,
+        "path_sweeps": [asdict(one) for one in paths],
         "race": [asdict(one) for one in raced],
     }
     atomic_write(path, json.dumps(record, indent=1).encode() + b"\n")

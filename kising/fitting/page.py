@@ -11,6 +11,7 @@ from kising.fitting.figures.intervals import interval_figures, label, strongest
 from kising.fitting.figures.learning import learning_figures, score_figures
 from kising.fitting.figures.matrices import coupling_figures
 from kising.fitting.figures.network import SIGNIFICANT, network_figure
+from kising.learning.fitted.summary import tighter_prior
 from kising.learning.selection import MEMORYLESS, OWN, VISIBLE_ONLY, Folds
 from kising.options import iteration_limit
 from kising.report.choice import plus_minus
@@ -91,7 +92,8 @@ def verdict(found: Fit) -> tuple[str, bool]:
         return f"Learning converged {after}.", True
     if found.outcome == "diverged":
         return (
-            f"Learning diverged {after}: these couplings mean nothing. Try --prior 3, or fewer hidden spins.",
+            f"Learning diverged {after}: these couplings mean nothing. Try --prior {tighter_prior(found.learner)}, or "
+            "fewer hidden spins.",
             False,
         )
     cure = f"--max-iterations {2 * iteration_limit(found.learner, found.hidden)}"

@@ -31,9 +31,10 @@ from kising.estimators.parallel import one_blas_thread
 from kising.estimators.slices import Slices, as_slices
 from kising.kernels.counter import key_of
 from kising.learning.information import inverse_diagonal, moved_biases
-from kising.learning.layout import Rows, from_rows
+from kising.learning.layout import Rows, from_rows, rows_of
 from kising.learning.path_errors import exact_errors, path_standard_errors
 from kising.learning.sampled_errors import sampled_standard_errors
+from kising.learning.steps.prior import precisions
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
 
@@ -63,20 +64,26 @@ def standard_errors(
     seed: Seed,
     samples: int = SAMPLES,
     shift: Array | None = None,
+    widths: dict[str, float] | None = None,
 ) -> Couplings:
     """The standard error of every coupling, in its own unit, as if the couplings given were the most likely ones;
     infinite where the recording does not determine it.
+
+    With `widths` of a prior, errors are the standard deviations of the posterior: the precision of the prior is added
+    to the information.
 
     With `shift`, (p,), errors of biases are those of h - F shift and b - G shift: the biases of inputs that were
     centred by subtracting it.
     """
     slices = as_slices(recording)
     if slices.has_gaps or (couplings.couples_slices and not exact_errors(couplings)):
-        return sampled_standard_errors(couplings, slices, seed=seed, shift=shift)
+        return sampled_standard_errors(couplings, slices, seed=seed, shift=shift, widths=widths)
     if couplings.couples_slices:
-        return path_standard_errors(couplings, slices, seed=seed, shift=shift)
+        return path_standard_errors(couplings, slices, seed=seed, shift=shift, widths=widths)
     complete, missing = information(couplings, slices, seed=seed, samples=samples)
     sizes = _sizes(couplings)
+    if widths is not None:
+        complete[np.diag_indices_from(complete)] += _in_order(precisions(widths, couplings, len(slices)))
     with one_blas_thread():
         J, K, L = _places(sizes)
         rows = [*(np.r_[j, k] for j, k in zip(J, K, strict=True)), *(np.r_[row] for row in L)]
@@ -86,6 +93,14 @@ def standard_errors(
     on_J, on_K, on_L = np.split(errors, [nv * known, nv * (known + nh)])
     joined = Rows(np.hstack([on_J.reshape(nv, known), on_K.reshape(nv, nh)]), on_L.reshape(nh, known))
     return from_rows(joined, couplings)
+
+
+def _in_order(couplings: Couplings) -> Array:
+    """A number for every coupling, in the order of the information."""
+    visible, hidden = rows_of(couplings)
+    nh = couplings.K.shape[1]
+    known = visible.shape[1] - nh
+    return np.concatenate([visible[:, :known].ravel(), visible[:, known:].ravel(), hidden.ravel()])
 
 
 class _Sizes(NamedTuple):

@@ -43,9 +43,9 @@ class Fit(Learned):
     takes them.
 
     Averages over hidden spins are exact up to 12 of them, and up to 8 where these are coupled (M). Beyond, they are
-    those of the estimator that learned, with random numbers that follow from the seed of the fit. With M, "given s(t)
-    and s(t-1)" below reads "given all time steps of the segment up to t". Recordings may have missing entries: averages
-    over these are exact where few spins are unknown at a time, and sampled elsewhere.
+    those of the estimator that learned, with random numbers that follow from the seed of the fit. Recordings may have
+    missing entries: averages over these are exact where few spins are unknown at a time, and sampled elsewhere. With M
+    or missing entries, "given s(t) and s(t-1)" below reads "given all that is known of the segment up to t".
     """
 
     learner: Learner
@@ -162,7 +162,11 @@ class Fit(Learned):
         # In the units in which learning goes, as the ridge of the information is the same for all inputs.
         units = InputUnits.of(segments, bias=bool(learned.h.size))
         found = standard_errors(
-            units.inside(learned), units.slices(segments), seed=error_seed(self.seed), shift=units.shift
+            units.inside(learned),
+            units.slices(segments),
+            seed=error_seed(self.seed),
+            shift=units.shift,
+            widths=self.prior_widths,
         )
         errors, noise = units.outside_errors(found.filled), self.monte_carlo_error
         return replace(

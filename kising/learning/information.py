@@ -8,6 +8,8 @@ import numpy.typing as npt
 from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf, dpotri
 
+from kising.learning.layout import rows_of
+from kising.learning.steps.prior import precisions
 from kising.learning.steps.scaled import RIDGE
 from kising.model import Array, Couplings
 
@@ -54,6 +56,12 @@ def moved_biases(couplings: Couplings, starts: Iterable[int], shift: Array | Non
         return None
     places = np.array(list(starts), dtype=np.int64) + couplings.K.shape[0]
     return Change(places, places[:, None] + 1 + np.arange(len(shift)), shift)
+
+
+def prior_information(widths: dict[str, float], couplings: Couplings, n_steps: int) -> Array:
+    """What a prior adds to the information per step, for every coupling, row by row."""
+    rows = rows_of(precisions(widths, couplings, n_steps))
+    return np.concatenate([x.ravel() for x in rows])
 
 
 def inverse_diagonal(complete: Array, missing: Array, rows: RowPlaces, change: Change | None = None) -> Array:

@@ -20,7 +20,7 @@ from kising.estimators.parallel import one_blas_thread
 from kising.estimators.registry import entry
 from kising.estimators.slices import Slices
 from kising.estimators.steps import Steps
-from kising.learning.information import inverse_diagonal, moved_biases
+from kising.learning.information import inverse_diagonal, moved_biases, prior_information
 from kising.learning.layout import Rows, from_rows
 from kising.model import Array, Couplings
 from kising.seeds import Seed
@@ -36,10 +36,15 @@ def exact_errors(couplings: Couplings) -> bool:
 
 
 def path_standard_errors(
-    couplings: Couplings, slices: Slices, *, seed: Seed, shift: Array | None = None
+    couplings: Couplings,
+    slices: Slices,
+    *,
+    seed: Seed,
+    shift: Array | None = None,
+    widths: dict[str, float] | None = None,
 ) -> Couplings:
     """The standard error of every coupling of a network with M; infinite where the recording does not determine it.
-    `shift` is that of `standard_errors`.
+    `shift` and `widths` are those of `standard_errors`.
     """
     (nv, nh), steps = couplings.K.shape, Steps.of(slices)
     size = sum(x.size for x in couplings)
@@ -53,7 +58,10 @@ def path_standard_errors(
         complete = _complete(couplings, steps, seed)
         rows = [np.arange(k, k + width) for k in range(0, size, width)]
         change = moved_biases(couplings, range(0, size, width), shift)
-        variance = inverse_diagonal(complete, complete - observed, rows, change) / len(steps)
+        missing = complete - observed
+        if widths is not None:
+            complete[np.diag_indices_from(complete)] += prior_information(widths, couplings, len(steps))
+        variance = inverse_diagonal(complete, missing, rows, change) / len(steps)
     errors = np.sqrt(variance * (1.0 - (size + 1) / (len(steps) * draws)))
     joined = errors.reshape(nv + nh, width)
     return from_rows(Rows(joined[:nv], joined[nv:]), couplings)

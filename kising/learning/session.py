@@ -17,7 +17,7 @@ from kising.arrays import holds_arrays
 from kising.blocks import shapes
 from kising.errors import CheckpointError, InputError
 from kising.estimators.estep import EStep
-from kising.estimators.gradient import Gradient
+from kising.estimators.gradient import Gradient, checked_gradient
 from kising.estimators.sampling import Sampling
 from kising.estimators.slices import Slices, as_slices
 from kising.learning.checkpoint import load
@@ -28,6 +28,8 @@ from kising.learning.starts import PATIENCE, chain_seed, draw_start, error_seed
 from kising.learning.state import EMState, Problem, prepare
 from kising.learning.steps.base import Step
 from kising.learning.steps.choice import choose
+from kising.learning.steps.metric import SLICES
+from kising.learning.steps.scaled import freedom_of
 from kising.learning.trace import trace_row
 from kising.learning.verdict import converged_blocks, judge, relative_sizes
 from kising.model import Array, BondScales, Couplings, Spins
@@ -62,6 +64,8 @@ class Learned:
     """of the couplings, from the observed information, that of sampling included; None unless it was asked for, and
     where learning diverged
     """
+    prior_widths: dict[str, float] | None
+    """the width of the prior of every block, in units of its couplings while learning; None without a prior"""
     state: EMState
     """where learning ended"""
 
@@ -228,6 +232,7 @@ class Session:
             estimator=self.step.estep.estimator.name,
             monte_carlo_error=_filled(self.step.monte_carlo_error(state)),
             standard_error=_filled(self._standard_error(state)) if errors else None,
+            prior_widths=self._prior_widths(state),
             state=state,
         )
 
@@ -236,12 +241,21 @@ class Session:
             return None
         return "; ".join(f"{name}: {text}" for name, text in self.step.missing(state).items()) or None
 
+    def _prior_widths(self, state: EMState) -> dict[str, float] | None:
+        prior = self.step.prior
+        if prior is None or state.outcome == "diverged":
+            return None
+        learned, some = self.step.learned(state), self.problem.slices.first(SLICES)
+        found = checked_gradient(learned, some, self.scoring_estep, threads=self.threads)
+        return prior.widths(learned, freedom_of(found))
+
     def _standard_error(self, state: EMState) -> Couplings | None:
         if state.outcome == "diverged":
             return None
         seed = error_seed(self.seed)
         learned, slices = self.step.learned(state), self.problem.slices
-        errors = standard_errors(learned, slices, seed=seed, shift=self.input_shift)
+        widths = self._prior_widths(state)
+        errors = standard_errors(learned, slices, seed=seed, shift=self.input_shift, widths=widths)
         noise = self.step.monte_carlo_error(state)
         return errors if noise is None else Couplings(*map(np.hypot, errors, noise))
 

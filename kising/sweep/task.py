@@ -91,14 +91,14 @@ def _perform_simulated(run: Run, threads: int, deadline: _Deadline, saved: bytes
     )
     recording = simulate(network, point.data.length, seed=run.data_seed)
     if point.data.missing:
-        recording = recording._replace(visible=_with_gaps(recording.visible, run))
+        recording = recording._replace(visible=hide_entries(recording.visible, run))
     deadline.check()
     if point.task == "learn":
         return (yield from _learn(run, network, recording, threads, deadline, saved))
     return _infer(run, network, recording, threads)
 
 
-def _with_gaps(visible: Spins, run: Run) -> Spins:
+def hide_entries(visible: Spins, run: Run) -> Spins:
     """The recording with 0 for missing entries. What is missing of a shorter recording, or where less is missing, is
     missing here too.
     """

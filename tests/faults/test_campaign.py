@@ -35,6 +35,25 @@ def test_killed_drivers_lose_nothing(
     assert counts.kills.total() >= 8
 
 
+def test_killed_drivers_with_mirrors_lose_nothing(
+    tmp_path: Path, fault_seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = Campaign(tmp_path, fault_seed, realizations=1).in_process(8, mirrors=True).counts
+    judge(counts, capsys)
+    assert counts.kills.total() >= 8
+
+
+@pytest.mark.faults
+def test_the_long_campaign_with_mirrors(
+    tmp_path: Path, fault_seed: int, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign = Campaign(tmp_path, fault_seed)
+    try:
+        campaign.in_process(request.config.getoption("--mirror-kills"), mirrors=True)
+    finally:
+        judge(campaign.counts, capsys)
+
+
 @pytest.mark.hosts
 def test_killed_rays_lose_nothing(
     tmp_path: Path, fault_seed: int, capsys: pytest.CaptureFixture[str]
@@ -58,7 +77,7 @@ def test_the_long_campaign(
     finally:
         judge(inside.counts + on_ray.counts, capsys)
     if kills - ray_kills >= 500:
-        assert inside.counts.steps == set(STEPS)
+        assert inside.counts.steps >= set(STEPS)
 
 
 @pytest.mark.faults

@@ -21,7 +21,7 @@ def learned(network: int, length: int, *, start: int = 0, **options) -> tuple[Co
     truth = draw_couplings(NV, NH, bias=BIAS, hidden_coupling=1.0, seed=(10, network))
     visible = simulate(truth, length, seed=(11, network)).visible
     how = {"truth": truth, "scales": SCALES, "hidden_couplings": True, "estimator": "exact", "threads": 1}
-    return truth, fit(visible, NH, seed=(12, network, start), **how, **options)
+    return truth, fit(visible, NH, seed=(12, network, start), **{**how, "prior": "none"} | options)
 
 
 def test_errors_of_every_block_fall_as_one_over_root_t(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,7 @@ def test_inputs_that_are_left_out_are_missed() -> None:
 
 def test_a_converged_fit_is_a_maximum_in_every_block() -> None:
     _, visible, u = with_inputs(2, 2000)
-    found = fit(visible, 2, covariates=u, seed=3, tolerance=1e-8)
+    found = fit(visible, 2, covariates=u, seed=3, tolerance=1e-8, prior="none")
     assert found.outcome == "converged"
     for name, slope in (
         slopes(gradient(found.couplings, visible, covariates=u, estimator="exact"))._asdict().items()
@@ -130,19 +130,28 @@ def test_decimation_spares_fields() -> None:
 )
 @pytest.mark.parametrize("seed", [5, 8])
 def test_steps_do_not_overshoot_with_biases(options: dict, seed: int) -> None:
-    """Where spins are often driven hard, the mean of 1 - m² says little about the information of a bias."""
+    """Where spins are often driven hard, the mean of 1 - m² says little about the information of a bias. Divided by
+    it, steps go back and forth for ever.
+    """
     truth = draw_couplings(8, 2, connectivity=0.4, bias=BIAS, seed=seed)
     visible = simulate(truth, 5000, seed=5).visible
-    found = fit(visible, 2, seed=3, truth=truth, **options)
-    assert np.diff(found.trace.log_likelihood)[-100:].min() > -1e-3
-    assert found.log_likelihood() > fit(visible, 2, seed=3, estimator="exact").log_likelihood() - 0.02
+    found = fit(visible, 2, seed=3, truth=truth, prior="none", **options)
+    changes = np.diff(found.trace.log_likelihood)
+    late = changes[len(changes) // 2 :]
+    assert -np.sum(late[late < 0]) < 0.01
+    exact = fit(visible, 2, seed=3, estimator="exact", prior="none")
+    assert found.log_likelihood() > exact.log_likelihood() - 0.02
 
 
 def test_a_prior_pulls_fields_too() -> None:
     _, visible, u = with_inputs(2, 2000)
     width = 0.5
-    found = fit(visible, 2, covariates=u / u.std(axis=0), seed=3, prior=width, tolerance=1e-8)
-    here = gradient(found.couplings, visible, covariates=u / u.std(axis=0), estimator="exact")
+    found = fit(
+        visible, 2, covariates=(u - u.mean(axis=0)) / u.std(axis=0), seed=3, prior=width, tolerance=1e-8
+    )
+    here = gradient(
+        found.couplings, visible, covariates=(u - u.mean(axis=0)) / u.std(axis=0), estimator="exact"
+    )
     for name, sd in nominal_scales(8, 2)._asdict().items():
         x, slope = (getattr(of, name) for of in (found.couplings, here))
         np.testing.assert_allclose(slope, x / (width * sd) ** 2 / 1998, atol=1e-6)
@@ -155,10 +164,10 @@ def test_spikes_that_do_not_interact_have_no_couplings() -> None:
     shares = []
     for _ in range(3):
         spikes = rng.random((5000, 10)) < rates
-        found = fit(spikes, 0, seed=1, errors=True)
+        found = fit(spikes, 0, seed=1, errors=True, prior="none")
         z = found.couplings.J / found.standard_error.J
         shares.append(z)
-        wrong = fit(spikes, 0, seed=1, errors=True, bias=False)
+        wrong = fit(spikes, 0, seed=1, errors=True, bias=False, prior="none")
         assert np.sqrt(np.mean((wrong.couplings.J / wrong.standard_error.J) ** 2)) > 3
     z = np.concatenate(shares)
     # 300 numbers: the root mean square of normal ones would be 1 ± 0.04.
@@ -238,10 +247,10 @@ def test_alignment_takes_fields_along(seed: int) -> None:
     "options",
     [
         {"estimator": "exact", "tolerance": 1e-8},
-        # These need not converge: every iteration is turned.
-        {"estimator": "bp", "max_iterations": 8},
-        {"estimator": "tap", "max_iterations": 8},
-        {"estimator": "exact", "l1": 1.0, "max_iterations": 8},
+        # These need not converge. Their first step is turned; the metric of later ones is made of draws.
+        {"estimator": "bp", "max_iterations": 2},
+        {"estimator": "tap", "max_iterations": 2},
+        {"estimator": "exact", "l1": 1.0, "max_iterations": 2},
     ],
 )
 def test_learning_from_a_turned_start_ends_in_turned_couplings(options: dict) -> None:

@@ -25,7 +25,7 @@ def test_converged_fit_is_a_maximum_of_the_likelihood(step: str) -> None:
     truth, visible, scales = problem(1)
     result = fit(
         visible, 2, estimator="exact", start="signs", truth=truth, scales=scales, seed=3, step=step,
-        bias=False, rate=1.0, momentum=0.9, max_iterations=2000,
+        bias=False, prior="none", rate=1.0, momentum=0.9, max_iterations=2000,
     )  # fmt: skip
     assert result.outcome == "converged"
     assert result.converged == {"J": True, "K": True, "L": True}
@@ -73,7 +73,7 @@ def test_the_two_steps_agree_on_where_they_go() -> None:
         "seed": 3,
         "tolerance": 1e-6,
     }
-    scaled = fit(visible, 2, **how)
+    scaled = fit(visible, 2, prior="none", **how)
     ascent = fit(visible, 2, step="gradient", rate=1.0, momentum=0.9, max_iterations=5000, **how)
     for x, y in zip(scaled.couplings, ascent.couplings, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-4)
@@ -224,7 +224,7 @@ def test_the_defaults_are_those_of_a_sweep_file() -> None:
     _, visible, _ = problem(1, length=500)
     explicit = fit(
         visible, 2, seed=3, max_iterations=5, estimator="auto", start="random", correlations="corrected",
-        step="scaled", prior=None, l1=0, decimate=None, starts=1,
+        step="scaled", prior="auto", l1=0, decimate=None, starts=1,
     )  # fmt: skip
     assert explicit == fit(visible, 2, seed=3, max_iterations=5)
     assert explicit.estimator == "exact"

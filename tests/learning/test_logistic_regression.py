@@ -46,7 +46,8 @@ def test_a_fit_without_hidden_spins_is_a_logistic_regression(bias: bool, inputs:
     u = u * [1.0, 20.0][:inputs]
     wanted = newton(design(visible, u, bias=bias), visible[2:])
     found = fit(
-        visible, 0, covariates=u if inputs else None, seed=1, bias=bias, tolerance=1e-9, errors=True, **options
+        visible, 0, covariates=u if inputs else None, seed=1, bias=bias, prior="none", tolerance=1e-9,
+        errors=True, **options,
     )  # fmt: skip
     assert found.outcome == "converged"
     names = ["J", *(["h"] if bias else []), *(["F"] if inputs else [])]

@@ -74,7 +74,8 @@ def test_the_setting_of_the_peer(capsys: pytest.CaptureFixture[str]) -> None:
     truth = Couplings(W[:nv, :nv], W[:nv, nv:], W[nv:, :nv], M=W[nv:, nv:])
     visible, hidden = simulate(truth, 6400, seed=41)
     start = time.thread_time()
-    found = fit(visible, nh, seed=42, hidden_couplings=True, bias=False, truth=truth, threads=1)
+    how = {"hidden_couplings": True, "bias": False, "max_iterations": 1000, "threads": 1}
+    found = fit(visible, nh, seed=42, truth=truth, **how)
     seconds = time.thread_time() - start
     matching = align(found.couplings, truth, bond_scales(nv, nh, strength=1.0, connectivity=1.0))
     x = matching.apply(found.couplings)

@@ -183,6 +183,22 @@ def test_belief_propagation_and_tap(ratio: float, verdict: str) -> None:
     assert answers[0].measured.value == pytest.approx(np.log(ratio), abs=0.05)
 
 
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.8, "holds"), (1.25, "does not hold")])
+def test_rules_for_pair_averages(ratio: float, verdict: str) -> None:
+    wobble = noise(6)
+    rows = [
+        {"point_id": f"{rule}", "learner.estimator": "bp" if rule else "exact", "learner.correlations": rule}
+        | {"realization": r}
+        | {f"rmse_{x}": np.exp(next(wobble)) * (ratio if rule == "bounded" else 1) for x in "JKL"}
+        for rule in ("corrected", "pair", "bounded", None)
+        for r in range(4)
+    ]  # fmt: skip
+    answers = [one for one in found(rows, "kising") if "pair belief" in one.claim]
+    # Against the paper's correction and against the pair belief everywhere, for three blocks each.
+    assert [one.verdict for one in answers] == [verdict] * 6
+    assert answers[0].measured.value == pytest.approx(np.log(ratio), abs=0.05)
+
+
 def inference(overlaps, settled=lambda c, f: True, errors=lambda f: None):
     wobble = noise(5)
     return [

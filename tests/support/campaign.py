@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from support.drivers import ForkingServer, RayDriver
-from support.fault_injector import STEPS
+from support.fault_injector import MIRROR_STEPS, STEPS
 from support.judging import CampaignCounts, Judge, ReferencedSweep
 
 LONGEST_SESSION = 0.35  # seconds before a driver in process is killed
@@ -33,6 +33,7 @@ learner: {max_iterations: 40, tolerance: 1.0e-12}
 axes:
   - {learner.estimator: [exact, bp]}
   - {data.length: [200, 400, 10000]}
+keep: {couplings: true, trace: true, realizations: 2}
 resources: {checkpoint: 0.05}
 """,
     "infer": """
@@ -66,30 +67,42 @@ class Campaign:
         self.counts = CampaignCounts(seed)
         self._place, self._realizations = place, realizations
         self._random = random.Random(seed)
-        self._steps = cycle(self._random.sample(STEPS, len(STEPS)))
         self._start = time.monotonic()
+        self._use_steps(STEPS)
 
-    def in_process(self, kills: int) -> Self:
-        """Kill drivers that run everything in their own process: at random times, and at every step in turn."""
+    def _use_steps(self, steps: tuple[str, ...]) -> None:
+        self._every_step = set(steps)
+        self._steps = cycle(self._random.sample(steps, len(steps)))
+
+    def in_process(self, kills: int, *, mirrors: bool = False) -> Self:
+        """Kill drivers that run everything in their own process: at random times, and at every step in turn.
+
+        mirrors: each sweep has one, and some machines are lost with their driver and all that is on their disk.
+        """
+        if mirrors:
+            self._use_steps(MIRROR_STEPS)
         sweeps = [self._sweep(name, text) for name, text in SHORT.items()]
         with ForkingServer([sweep.file for sweep in sweeps]) as server:
             for number, sweep in enumerate(cycle(sweeps)):
                 if self._killed("in process") >= kills:
                     break
                 judge = Judge(sweep, self._place / f"in-process-{number}", self.counts)
+                mirror = str(self._place / f"mirror-{number}") if mirrors else None
                 for driver in range(MOST_KILLS + 1):
                     step, nth, after = self._fault(
                         sweep.seconds, undisturbed=driver == MOST_KILLS or self._killed("in process") >= kills
                     )
                     self.counts.drivers += 1
                     signals = [(after, int(signal.SIGKILL))] if after is not None else []
-                    status, sent = server.run_driver(sweep.file, judge.out, step, nth, signals)
+                    status, sent = server.run_driver(sweep.file, judge.out, step, nth, signals, mirror=mirror)
                     timed = sent and after is not None
                     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
                         self.counts.kills[f"in process at {'a random time' if timed else 'a step'}"] += 1
                         if not timed:
                             self.counts.steps.add(step)
                         judge.check_rows()
+                        if mirrors and self._random.random() < 0.4:
+                            judge.lose_machine()
                     else:
                         assert status == 0, server.errors(judge.out)
                         break
@@ -123,7 +136,7 @@ class Campaign:
     @property
     def _all_steps(self) -> bool:
         """Whether something was killed at every step; until then missing steps come first."""
-        return self.counts.steps == set(STEPS)
+        return self.counts.steps >= self._every_step
 
     def _killed(self, where: str) -> int:
         return sum(count for name, count in self.counts.kills.items() if name.startswith(where))

@@ -55,18 +55,20 @@ class ForkingServer:
         signals: list[tuple[float, int]] | None = None,
         *,
         at_work: bool = False,
+        mirror: str | None = None,
     ) -> tuple[int, bool]:
         """Run a driver to its end; signals: pairs of a number of seconds after its start and a signal to send.
 
-        at_work: seconds count from the start of its first run. Returns the status from waitpid, and whether all
-        signals were sent.
+        at_work: seconds count from the start of its first run. mirror: its URL. Returns the status from waitpid, and
+        whether all signals were sent.
         """
+        more = ["--mirror", mirror] if mirror is not None else []
         request = {
             "step": step,
             "nth": nth,
             "signals": signals or [],
             "at_work": at_work,
-            "arguments": ["run", str(file), "--out", str(out), "--local-debug"],
+            "arguments": ["run", str(file), "--out", str(out), "--local-debug", *more],
             "errors": str(self._errors(out)),
             "notes": str(notes_of(out)),
         }

@@ -28,6 +28,8 @@ from kising.sweep.drive.conductor import Policy
 from kising.sweep.store.atomic import TEMPORARY_PREFIX
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.mirror import copying
+from kising.sweep.store.mirror.folders import FolderPlace
 from kising.sweep.store.part_log import PartLog
 from kising.sweep.store.run_store import Store
 
@@ -41,6 +43,11 @@ STEPS = (
     *(f"{name}:{moment}" for name in ("compact", "checkpoint") for moment in ("unlink", "unlinked")),
     *(f"progress:{moment}" for moment in ("half", "renamed")),
     *(f"log:{moment}" for moment in ("append", "half", "fsync", "synced")),
+)
+MIRROR_STEPS = (
+    *(f"mirror:{moment}" for moment in (*DURABLE, "unlink", "unlinked")),
+    "lease:half",
+    "lease:renamed",
 )
 """create: a temporary file was opened. half: half of it was written. fsync: all of it was written. synced: it is on
 the disk. renamed: it has its final name. settled: its directory is on the disk too. unlink, unlinked: before and
@@ -73,7 +80,8 @@ class FaultInjector:
 
         @functools.wraps(real)
         def wrapped(*arguments: Any, **options: Any) -> Any:
-            self._operations.append(name)
+            # Inside a lease a write of the mirror is one of the lease.
+            self._operations.append("lease" if self._operations[-1:] == ["lease"] else name)
             try:
                 return real(*arguments, **options)
             finally:
@@ -134,6 +142,9 @@ def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = Non
     for name, owner, method in (
         ("commit", Store, "commit"),
         ("log", PartLog, "note"),
+        ("mirror", FolderPlace, "put"),
+        ("mirror", FolderPlace, "remove"),
+        ("lease", FolderPlace, "_write_if"),
         ("compact", Store, "compact"),
         ("tables", Store, "write_runs"),
         ("tables", Store, "write_table"),
@@ -148,6 +159,7 @@ def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = Non
         injector.wrap_system_calls()
     task.perform = perform_with_note
     parts.FAN_IN = 4  # type: ignore[misc]
+    copying.LOOK_SECONDS = 0.02  # type: ignore[misc]
     if commit_seconds is not None:
         kising.run.Policy = functools.partial(Policy, commit_seconds=commit_seconds)  # type: ignore[misc]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.run_store import Store
 from kising.sweep.store.verify import verify
 from support.drivers import notes_of
-from support.fault_injector import STEPS
+from support.fault_injector import MIRROR_STEPS, STEPS
 
 # A sweep limits the threads of its process's libraries: two sweeps at once would undo each other's limits.
 _ONE_AT_A_TIME = threading.Lock()
@@ -41,6 +42,7 @@ class CampaignCounts:
     resumed: int = 0  # of these, from a checkpoint
     lost: int = 0  # rows that have vanished
     wrong: int = 0  # rows that differ from the reference
+    machines: int = 0  # lost with their disks
     seconds: float = 0.0
 
     def __add__(self, other: CampaignCounts) -> CampaignCounts:
@@ -51,7 +53,7 @@ class CampaignCounts:
             self.steps | other.steps,
             *(
                 getattr(self, name) + getattr(other, name)
-                for name in ("sweeps", "drivers", "runs", "started", "resumed", "lost", "wrong")
+                for name in ("sweeps", "drivers", "runs", "started", "resumed", "lost", "wrong", "machines")
             ),
             seconds=max(self.seconds, other.seconds),
         )
@@ -61,9 +63,15 @@ class CampaignCounts:
         victims = ", ".join(f"{count} {name}" for name, count in sorted(self.kills.items()))
         return (
             f"faults: {self.kills.total()} kills, {ray} of them on Ray ({victims}), at "
-            f"{len(self.steps)} of {len(STEPS)} steps; {plural(self.sweeps, 'sweep')} of "
+            f"{len(self.steps)} of {len(STEPS) + len(MIRROR_STEPS)} steps; {plural(self.sweeps, 'sweep')} of "
             f"{self.runs} runs, {self.drivers - self.sweeps} restarts, {self.started - self.runs} runs repeated, "
-            f"{self.resumed} resumed from a checkpoint; {self.lost} rows lost, {self.wrong} wrong; "
+            f"{self.resumed} resumed from a checkpoint"
+            + (
+                f"; {self.machines} machines lost with their disks, and resumed from mirrors"
+                if self.machines
+                else ""
+            )
+            + f"; {self.lost} rows lost, {self.wrong} wrong; "
             f"seed {self.seed}, {self.seconds / 60:.1f} min"
         )
 
@@ -80,6 +88,12 @@ class ReferencedSweep:
             start = time.monotonic()
             self.reference = run_sweep(self.file, out=place / "reference", in_process=True).runs
             self.seconds = time.monotonic() - start
+        names = ("couplings.parquet", "traces.parquet")
+        self.artifacts = {
+            name: pd.read_parquet(place / "reference" / name)
+            for name in names
+            if (place / "reference" / name).exists()
+        }
         assert (self.reference["status"] == "done").all()
 
 
@@ -103,6 +117,12 @@ class Judge:
         self._seen |= now
         self._counts.wrong += count_wrong(rows, self._sweep.reference)
 
+    def lose_machine(self) -> None:
+        """Let everything on the disk be gone; what only this disk had may be run again."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        self._seen, self._listed = set(), []
+        self._counts.machines += 1
+
     def check_finished(self) -> None:
         """Check a sweep that claims to be done: its parts, its table, and the verdict of `verify`."""
         self._listed = []
@@ -112,6 +132,8 @@ class Judge:
         table = pd.read_parquet(self.out / "runs.parquet")
         self._counts.lost += plan.n_runs - len(table)
         self._counts.wrong += count_wrong(table, self._sweep.reference)
+        for name, wanted in self._sweep.artifacts.items():
+            self._counts.wrong += not pd.read_parquet(self.out / name).equals(wanted)
         report = verify(SweepDirectory(self.out), plan, derived)
         assert report.in_order, report.lines()
         assert report.complete, report.lines()

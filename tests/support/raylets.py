@@ -27,7 +27,7 @@ learner: {estimator: bp, max_iterations: 50, tolerance: 1.0e-12}
 axes: {data.length: [500, 2000, 20000]}
 resources: {checkpoint: 0.2}
 """
-LONGEST = 8.0  # seconds after the raylet has started
+STARTING, WORKING = 12.0, 4.0  # most seconds that a raylet lives while Ray starts, and after work has begun
 
 
 @dataclass
@@ -57,7 +57,11 @@ def kill_raylets(place: Path, seed: int, count: int) -> RayletCounts:
         with RayDriver(file, place / f"out-{sweep}", "-", 1) as driver:
             while driver.is_running and not driver.processes("raylet"):
                 time.sleep(0.01)
-            driver.wait(generator.uniform(0.0, 1.0) ** 2 * LONGEST)
+            if generator.random() < 0.5:
+                driver.wait(generator.uniform(0.0, STARTING))
+            else:
+                driver.wait_for_work()
+                driver.wait(generator.uniform(0.0, WORKING))
             killed = driver.kill("raylet")
             status = driver.end()
             time.sleep(0.3)  # the notice of an end comes just after it

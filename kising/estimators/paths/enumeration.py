@@ -302,11 +302,11 @@ def _sum_segment(
                     for j in range(weights.shape[1]):
                         score[k, j] += residual * x[j]
                 if pair.shape[0] > 0:
-                    for b in range(n_units - nv):
+                    for h in range(n_units - nv):
                         for i in range(nv):
-                            pair[t, i, b] += posterior * (2.0 * up[state, i] - 1.0) * x[nv + b]
+                            pair[t, i, h] += posterior * (2.0 * up[state, i] - 1.0) * x[nv + h]
                         for k in range(nv, felt):
-                            in_time[t, k - nv, b] += posterior * total[k] * x[nv + b]
+                            in_time[t, k - nv, h] += posterior * total[k] * x[nv + h]
                 for j in range(weights.shape[1]):
                     for k in range(n_units - nv):
                         with_hidden[j, k] += posterior * x[j] * x[nv + k]

@@ -10,7 +10,7 @@ import numpy as np
 
 from kising.learning.fitted.edges import labels, present_blocks
 from kising.learning.fitted.heldout import likelihood_kind
-from kising.options import iteration_limit
+from kising.options import Learner, iteration_limit
 
 if TYPE_CHECKING:
     from kising.learning.fit import Fit
@@ -96,7 +96,11 @@ def _short(name: object) -> str:
 def _advice(fit: Fit, spelling: Spelling) -> Iterator[str]:
     if fit.outcome == "diverged":
         smaller = f"a smaller {spelling.option('rate', '').rstrip(' =')}"
-        cure = smaller if fit.learner.step == "gradient" else spelling.option("prior", 3)
+        cure = (
+            smaller
+            if fit.learner.step == "gradient"
+            else spelling.option("prior", tighter_prior(fit.learner))
+        )
         yield f"It diverged: fit again with {cure}, with fewer hidden spins, or with more data."
     elif fit.outcome != "converged":
         more = spelling.option("max_iterations", 2 * iteration_limit(fit.learner, fit.hidden))
@@ -105,5 +109,10 @@ def _advice(fit: Fit, spelling: Spelling) -> Iterator[str]:
     if fit.standard_error is not None:
         unknown = sum(int(np.isinf(error).sum()) for error in fit.standard_error)
         if unknown:
-            cure = spelling.option("prior", 3)
+            cure = spelling.option("prior", tighter_prior(fit.learner))
             yield f"Couplings that the recording does not determine: {unknown}; {cure} would bound them."
+
+
+def tighter_prior(learner: Learner) -> str:
+    """A prior that bounds couplings more than the one that a fit had."""
+    return "auto" if learner.prior == "none" else "1"

@@ -11,7 +11,7 @@ from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient, checked_gradient
 from kising.learning.layout import present
 from kising.learning.state import EMState, Problem, first_state
-from kising.learning.steps.prior import with_prior
+from kising.learning.steps.prior import Prior
 from kising.model import Couplings
 from kising.options import Learner
 from kising.seeds import Seed
@@ -39,7 +39,16 @@ class Step(ABC):
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
         """Make the E-step: its gradient, and the state with all that goes along with it."""
         found = checked_gradient(state.couplings, self.problem.slices, self.estep, threads=threads)
-        return state, with_prior(found, state.couplings, self.problem, self.learner)
+        return state, self.pulled(found, state.couplings)
+
+    @property
+    def prior(self) -> Prior | None:
+        """The prior of the couplings, where there is one."""
+        return Prior.of(self.problem, self.learner)
+
+    def pulled(self, gradient: Gradient, couplings: Couplings) -> Gradient:
+        """The gradient that learning climbs: that of the likelihood, or of its product with the prior."""
+        return gradient if self.prior is None else self.prior.pulled(gradient, couplings)
 
     @abstractmethod
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:

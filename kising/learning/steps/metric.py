@@ -41,6 +41,7 @@ from kising.estimators.steps import Steps
 from kising.learning.layout import Rows, from_rows, rows_of, slopes
 from kising.learning.state import Anchor, EMState, History, Mixture, Problem
 from kising.learning.steps.observed import observed_shares
+from kising.learning.steps.prior import Prior
 from kising.learning.steps.scaled import RIDGE, ScaledStep
 from kising.model import Array, BondScales, Couplings, Spins
 from kising.options import LARGEST_METRIC, Learner
@@ -74,15 +75,15 @@ class MetricCache:
     metric: Metric | None = None
     shares: Couplings | None = None
 
-    def of(self, anchor: Anchor, recording: Slices | Spins) -> Metric:
+    def of(self, anchor: Anchor, recording: Slices | Spins, prior: Prior | None = None) -> Metric:
         """The metric of an anchor; made anew only where the anchor is another."""
         if self.metric is None or self.anchor is not anchor:
-            self.anchor, self.metric, self.shares = anchor, metric_of(anchor, recording), None
+            self.anchor, self.metric, self.shares = anchor, metric_of(anchor, recording, prior), None
         return self.metric
 
-    def shares_of(self, anchor: Anchor, recording: Slices | Spins) -> Couplings:
+    def shares_of(self, anchor: Anchor, recording: Slices | Spins, prior: Prior | None) -> Couplings:
         """`observed_shares` of an anchor; made anew only where the anchor is another."""
-        self.of(anchor, recording)
+        self.of(anchor, recording, prior)
         if self.shares is None:
             self.shares = observed_shares(anchor, recording)
         return self.shares
@@ -95,10 +96,10 @@ class InformationCache:
     anchor: Anchor | None = None
     found: Metric | None = None
 
-    def of(self, anchor: Anchor, recording: Slices | Spins) -> Metric:
+    def of(self, anchor: Anchor, recording: Slices | Spins, prior: Prior | None = None) -> Metric:
         """`information_of` an anchor; made anew only where the anchor is another."""
         if self.found is None or self.anchor is not anchor:
-            self.anchor, self.found = anchor, information_of(anchor, recording)
+            self.anchor, self.found = anchor, information_of(anchor, recording, prior)
         return self.found
 
 
@@ -122,7 +123,7 @@ class MetricStep(ScaledStep):
         """The gradient over the information of every row, once that is known."""
         if state.anchor is None:
             return super().direction(state, gradient)
-        metric = self.cache.of(state.anchor, self.problem.slices)
+        metric = self.cache.of(state.anchor, self.problem.slices, self.prior)
         return bounded(metric_step(metric, gradient), self.problem.scales)
 
     def comparable_history(self, state: EMState, direction: Couplings) -> History:
@@ -180,16 +181,18 @@ def fits(visible: int, hidden: int) -> bool:
     return visible * (visible + hidden) ** 2 + hidden * visible**2 <= LARGEST_METRIC
 
 
-def metric_of(anchor: Anchor, recording: Slices | Spins) -> Metric:
-    """The metric: a function of the anchor and the recording alone."""
-    found = information_of(anchor, recording)
+def metric_of(anchor: Anchor, recording: Slices | Spins, prior: Prior | None = None) -> Metric:
+    """The metric: a function of the anchor, the recording and the prior alone."""
+    found = information_of(anchor, recording, prior)
     with one_blas_thread():
         inverses = (np.asarray(np.linalg.inv(x), dtype=np.float64) for x in found.matrices)
         return Metric(Rows(*inverses), found.weights)
 
 
-def information_of(anchor: Anchor, recording: Slices | Spins) -> Metric:
-    """The matrices that steps are divided by, of which the metric has the inverses."""
+def information_of(anchor: Anchor, recording: Slices | Spins, prior: Prior | None = None) -> Metric:
+    """The matrices that steps are divided by, of which the metric has the inverses: information, and the precision of
+    the prior.
+    """
     sigma = anchor.chains.astype(np.float64)
     if sigma.shape[1] > anchor.couplings.K.shape[1]:
         inputs_of = _state_inputs
@@ -198,8 +201,21 @@ def information_of(anchor: Anchor, recording: Slices | Spins) -> Metric:
     with one_blas_thread():
         inputs, freedom = inputs_of(anchor.couplings, recording, sigma)
         found = [_matrices(x, weights, anchor) for x, weights in zip(inputs, freedom, strict=True)]
-    matrices, weights = zip(*found, strict=True)
-    return Metric(Rows(*matrices), Rows(*weights))
+    matrices, weights = (Rows(*x) for x in zip(*found, strict=True))
+    if prior is not None:
+        means = Rows(*(x.mean(axis=0) for x in freedom))
+        added = zip(matrices, weights, prior.precision(anchor.couplings, means), strict=True)
+        matrices = Rows(*(_with_precision(x, w, precision) for x, w, precision in added))
+    return Metric(matrices, weights)
+
+
+def _with_precision(matrices: Array, weights: Array, precision: Array) -> Array:
+    """The matrices of rows plus the precision of their prior; of one matrix for all rows, the mean of theirs."""
+    if not precision.size:
+        return matrices
+    own = precision / weights[:, None]
+    own = own.mean(axis=0, keepdims=True) if len(matrices) == 1 else own
+    return matrices + own[:, :, None] * np.eye(matrices.shape[1])
 
 
 def _slice_inputs(couplings: Couplings, recording: Slices | Spins, sigma: Array) -> tuple[Rows, Rows]:

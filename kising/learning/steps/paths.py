@@ -1,7 +1,8 @@
 """Learning from samples of whole paths: where hidden spins act on each other, or entries are missing.
 
 As `sampled`, with another E-step: a sweep draws all unknown spins of the recording, hidden and missing ones, along
-paths through time, and the gradient is the score of complete data in the state that it leaves.
+paths through time, and the gradient is the score of complete data in the state that it leaves. For short recordings it
+is the mean over several sweeps.
 """
 
 from dataclasses import dataclass, replace
@@ -14,16 +15,20 @@ from kising.estimators.gradient import Gradient
 from kising.estimators.paths.gradients import gradient_of
 from kising.estimators.paths.network import network_of
 from kising.estimators.paths.sampler import first_states, sweep
-from kising.estimators.paths.statistics import complete_sums
+from kising.estimators.paths.statistics import Complete, complete_sums
 from kising.estimators.paths.timeline import Timeline
 from kising.kernels.counter import key_of
 from kising.learning.state import Anchor, EMState, Problem, first_state
 from kising.learning.steps.metric import FIRST_OF_ROWS, NOISY, SLICES, fits, is_due
-from kising.learning.steps.prior import with_prior
 from kising.learning.steps.sampled import SampledStep, begin_sampling
 from kising.model import Couplings, Spins
 from kising.options import Learner
 from kising.seeds import Seed
+
+# Where a recording is short, an iteration makes several sweeps, so that about this many steps are drawn: the noise of a
+# single sweep can carry couplings that a short recording hardly determines far away.
+STEPS_PER_ITERATION = 8192
+MOST_SWEEPS = 16
 
 
 @dataclass(frozen=True)
@@ -47,19 +52,24 @@ class PathStep(SampledStep):
         return first_state(couplings, sampler._replace(chains=self._unknown(states)))
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
-        """One sweep of all paths; at some iterations, the metric is taken anew."""
+        """A sweep of all paths, or several; at some iterations, the metric is taken anew."""
         sampler, timeline = state.sampler, self.timeline
         assert sampler is not None
         network, states = network_of(state.couplings), self._states(sampler.chains)
-        sweep(network, timeline, states, key=sampler.key, iteration=state.iteration, threads=threads)
-        sums = complete_sums(network, timeline, states, threads=threads)
-        found = gradient_of(sums, int(np.sum(timeline.sources)), np.nan, state.couplings)
+        repeats = min(max(STEPS_PER_ITERATION // len(states), 1), MOST_SWEEPS)
+        sums = []
+        for k in range(repeats):
+            iteration = repeats * state.iteration + k
+            sweep(network, timeline, states, key=sampler.key, iteration=iteration, threads=threads)
+            sums.append(complete_sums(network, timeline, states, threads=threads))
+        mean = Complete(*(sum(x) / repeats for x in zip(*sums, strict=True)))
+        found = gradient_of(mean, int(np.sum(timeline.sources)), np.nan, state.couplings)
         state = replace(state, sampler=sampler._replace(chains=self._unknown(states)))
         if is_due(state.iteration, noisy=True):
             rows = fits(*state.couplings.K.shape) and state.iteration >= FIRST_OF_ROWS
             beginning = states[timeline.sources][:SLICES]
             state = replace(state, anchor=Anchor(state.couplings, beginning, rows, NOISY))
-        return state, with_prior(found, state.couplings, self.problem, self.learner)
+        return state, self.pulled(found, state.couplings)
 
     def _unknown(self, states: Spins) -> Spins:
         """The unknown spins, one per row: all that sampling has to remember."""

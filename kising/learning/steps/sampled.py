@@ -2,10 +2,10 @@
 
 Every iteration makes one sweep of all chains and one step, measured by a `metric`. There are three phases:
 
-    approach   full steps, from iteration MOMENTUM_FROM on with momentum, until they lead nowhere: every STRETCH
-               iterations the last third of all iterations so far is cut in two, and in no block may the two means
-               differ by more, in the root mean square and beyond what their scatter explains, than NEAR of a
-               coupling's statistical error. It takes at least LEAST_APPROACH iterations, and as many as it needs
+    approach   full steps, at first on part of the slices (`slices_used`), then with momentum, until they lead nowhere:
+               every STRETCH iterations the last third of all iterations so far is cut in two, and in no block may the
+               two means differ by more, in the root mean square and beyond what their scatter explains, than NEAR of
+               a coupling's statistical error. It takes at least LEAST_APPROACH iterations, and as many as it needs
     average    steps shrink as k^-0.6, and the result is the mean of the couplings over all iterations of this phase
     end        the Monte-Carlo error of that mean, as a share of each coupling's statistical error and in the root mean
                square over a block, has been below `noise` for `hold` iterations in a row
@@ -38,7 +38,6 @@ from kising.learning.state import EMState, Problem, Sampler, first_state
 from kising.learning.steps.acceleration import within_reach
 from kising.learning.steps.base import Step, unsettled
 from kising.learning.steps.metric import Metric, MetricCache, complete_errors, is_due, metric_step, of_chains
-from kising.learning.steps.prior import with_prior
 from kising.model import Array, Couplings
 from kising.options import Learner
 from kising.seeds import Seed
@@ -56,6 +55,8 @@ NEAR = 0.2
 # times as much. Sooner, while hidden units still find their roles, it would throw them out of these.
 MOMENTUM = 0.8
 MOMENTUM_FROM = 32
+# Until then, an eighth of a long recording is enough, and at least this many slices.
+LEAST_SLICES = 10_000
 
 
 @dataclass(frozen=True)
@@ -77,20 +78,22 @@ class SampledStep(Step):
         )
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
-        """One sweep of all chains; at some iterations, the metric is taken anew."""
+        """One sweep of all chains, or of the first ones; at some iterations, the metric is taken anew."""
         sampler = _sampler(state)
-        found, chains = sampled_gradient(
+        n = slices_used(self.problem.n_slices, state.iteration)
+        found, moved = sampled_gradient(
             state.couplings,
-            self.problem.slices,
-            sampler.chains,
+            self.problem.slices.first(n),
+            sampler.chains[:n],
             key=sampler.key,
             iteration=state.iteration,
             threads=threads,
         )
+        chains = moved if n == len(sampler.chains) else np.concatenate([moved, sampler.chains[n:]])
         state = replace(state, sampler=sampler._replace(chains=chains))
         if is_due(state.iteration, noisy=True):
             state = replace(state, anchor=of_chains(state.couplings, chains, state.iteration))
-        return state, with_prior(found, state.couplings, self.problem, self.learner)
+        return state, self.pulled(found, state.couplings)
 
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
         """The noisy gradient over the information."""
@@ -157,13 +160,13 @@ class SampledStep(Step):
 
     def _metric(self, state: EMState) -> Metric:
         assert state.anchor is not None
-        return self.cache.of(state.anchor, self.problem.slices)
+        return self.cache.of(state.anchor, self.problem.slices, self.prior)
 
     def _statistical_errors(self, state: EMState) -> Couplings:
         """Those of complete data, divided by the root of the share of information that is left."""
         assert state.anchor is not None
         complete = complete_errors(self._metric(state), self.problem.n_slices, state.couplings)
-        shares = self.cache.shares_of(state.anchor, self.problem.slices)
+        shares = self.cache.shares_of(state.anchor, self.problem.slices, self.prior)
         return Couplings(*(x / np.sqrt(share) for x, share in zip(complete, shares, strict=True)))
 
     def _flat_errors(self, state: EMState) -> Array:
@@ -183,6 +186,13 @@ def begin_sampling(n_slices: int, hidden: int, n_couplings: int, seed: Seed) -> 
     )
 
 
+def slices_used(n_slices: int, iteration: int) -> int:
+    """How many slices an iteration goes through: few at first, while couplings are further from the end than few slices
+    can tell.
+    """
+    return n_slices if iteration >= MOMENTUM_FROM else min(n_slices, max(LEAST_SLICES, n_slices // 8))
+
+
 def gain(sampler: Sampler) -> float:
     """The share of the next step that is taken."""
     return float((sampler.iterations + 1) ** -EXPONENT) if sampler.averages else 1.0
@@ -190,7 +200,8 @@ def gain(sampler: Sampler) -> float:
 
 def momentum(sampler: Sampler) -> float:
     """The share of the last move that is added to the next one."""
-    return MOMENTUM if not sampler.averages and sampler.iterations >= MOMENTUM_FROM else 0.0
+    # Averages keep it: iterates along slow directions are then correlated over fewer iterations.
+    return MOMENTUM if sampler.averages or sampler.iterations >= MOMENTUM_FROM else 0.0
 
 
 def arrive(

@@ -36,7 +36,10 @@ class ScaledStep(Step):
 
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
         """The gradient over the information."""
-        return scaled_step(gradient, self.problem.products)
+        precision = None
+        if self.prior is not None:
+            precision = self.prior.precision(state.couplings, freedom_of(gradient))
+        return scaled_step(gradient, self.problem.products, precision)
 
     def advance(self, state: EMState, direction: Couplings, gradient: Gradient) -> EMState:
         """Accelerate, and land where this kind of step may."""
@@ -55,11 +58,13 @@ class ScaledStep(Step):
         return moved
 
 
-def scaled_step(gradient: Gradient, products: SpinProducts) -> Couplings:
-    """G C⁻¹ / freedom, row by row."""
+def scaled_step(gradient: Gradient, products: SpinProducts, precision: Rows | None = None) -> Couplings:
+    """G (freedom C)⁻¹, row by row; with the precision of a prior, G (freedom C + precision)⁻¹."""
     inputs, freedom = complete_information(gradient, products), freedom_of(gradient)
     slope = slopes(gradient)
-    return from_rows(Rows(*map(_solve_rows, rows_of(slope), inputs, freedom)), slope)
+    if precision is None:
+        return from_rows(Rows(*map(_solve_rows, rows_of(slope), inputs, freedom)), slope)
+    return from_rows(Rows(*map(_solve_each_row, rows_of(slope), inputs, freedom, precision)), slope)
 
 
 def complete_information(gradient: Gradient, products: SpinProducts) -> Rows:
@@ -81,6 +86,12 @@ def freedom_of(gradient: Gradient) -> Rows:
 def ridged(C: Array) -> Array:
     """A matrix that is positive definite."""
     return C + RIDGE * np.eye(len(C))
+
+
+def _solve_each_row(rows: Array, C: Array, freedom: Array, precision: Array) -> Array:
+    matrices = freedom[:, None, None] * ridged(C) + np.einsum("ij,jk->ijk", precision, np.eye(len(C)))
+    solved: Array = np.linalg.solve(matrices, rows[:, :, None])[:, :, 0]
+    return solved
 
 
 def _solve_rows(rows: Array, C: Array, freedom: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Claims that compare estimators on the same networks and recordings: the paper's on TAP, and our own."""
+"""Claims that compare learners on the same networks and recordings: the paper's on TAP, and our own."""
 
 from __future__ import annotations
 
@@ -54,21 +54,38 @@ def estimator_claims(runs: pd.DataFrame) -> Iterator[Finding]:
             )
 
 
-def _pairs(runs: pd.DataFrame, one: str, other: str) -> Iterator[tuple[str, str, Measured, int]]:
+def correlation_claims(runs: pd.DataFrame) -> Iterator[Finding]:
+    """Findings on the rules for pair averages: the pair belief where an average passes ±1, against other rules."""
+    for other, name in (("corrected", "the paper's correction"), ("pair", "the pair belief everywhere")):
+        for where, block, measured, pairs in _pairs(runs, "bounded", other, key="learner.correlations"):
+            yield Finding(
+                "kising",
+                f"The pair belief in place of impossible averages gives smaller errors than {name}.",
+                joined(where, block),
+                f"mean log ratio of RMSE, bounded over {other}, on {pairs} pairs of runs of which neither diverged",
+                measured,
+                below_zero(measured),
+                "holds: the interval is below 0",
+            )
+
+
+def _pairs(
+    runs: pd.DataFrame, one: str, other: str, key: str = "learner.estimator"
+) -> Iterator[tuple[str, str, Measured, int]]:
     """For every kind of network and each block: the mean log ratio of errors, and the number of pairs of runs."""
-    both = runs[runs["learner.estimator"].isin([one, other])] if len(runs) else runs
-    if both.empty or both["learner.estimator"].nunique() < 2:
+    both = runs[runs[key].isin([one, other])] if len(runs) else runs
+    if both.empty or both[key].nunique() < 2:
         return
     learner = [key for key in varied(both) if key.startswith("learner.")]
     index = ["realization", "model.strength", "data.length"]
     for where, part in groups(both, *learner, "model.strength", "data.length"):
         undiverged = part[part["outcome"] != "diverged"]
         mine, theirs = (
-            undiverged[undiverged["learner.estimator"] == name].drop_duplicates(index).set_index(index)
+            undiverged[undiverged[key] == name].drop_duplicates(index).set_index(index)
             for name in (one, other)
         )
         common = mine.index.intersection(theirs.index)
-        if part["learner.estimator"].nunique() < 2:
+        if part[key].nunique() < 2:
             continue
         for block in bonds_of(part):
             ratios = log_ratio(mine.loc[common][f"rmse_{block}"], theirs.loc[common][f"rmse_{block}"])

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from kising.report.claims.learners import estimator_claims
+from kising.report.claims.learners import correlation_claims, estimator_claims
 from kising.report.claims.model_blocks import block_claims
 from kising.report.claims.sparsity import sparsity_claims
 from kising.report.claims.verdicts import (
@@ -56,6 +56,7 @@ def claims(runs: pd.DataFrame, couplings: pd.DataFrame) -> list[Finding]:
         *_size(learned),
         *sparsity_claims(learned),
         *estimator_claims(learned),
+        *correlation_claims(learned),
         *block_claims(learned),
     ]
 

@@ -92,7 +92,7 @@ def _is_abandoned(home: Path) -> bool:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         return False
     descriptor = os.open(home / _PROOF, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as proof:
+    with open(descriptor, "rb") as proof:
         kept = os.fstat(descriptor)
         if not stat.S_ISREG(kept.st_mode) or kept.st_uid != os.getuid():
             return False

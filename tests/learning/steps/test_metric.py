@@ -137,7 +137,7 @@ def test_a_state_that_was_saved_goes_on_by_the_same_metric(network, estimator: s
 def test_a_metric_is_made_once_for_each_anchor(network, monkeypatch: pytest.MonkeyPatch) -> None:
     couplings, visible, chains = network
     made = []
-    monkeypatch.setattr(module, "metric_of", lambda anchor, _: made.append(anchor) or len(made))
+    monkeypatch.setattr(module, "metric_of", lambda anchor, *_: made.append(anchor) or len(made))
     cache, one, other = MetricCache(), *(of_chains(couplings, chains, k) for k in (4, 16))
     assert [cache.of(anchor, visible) for anchor in (one, one, other, other, one)] == [1, 1, 2, 2, 3]
 

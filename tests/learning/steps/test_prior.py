@@ -2,23 +2,30 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.brute_force import small_network
+from support.brute_force import gradient_of_bonds, small_network
 
-from kising import Couplings, gradient
+from kising import Couplings, draw_couplings, fit, gradient, simulate
 from kising.blocks import BLOCKS
+from kising.learning.errors import information, standard_errors
+from kising.learning.layout import Rows
 from kising.learning.scores import nominal_scales
 from kising.learning.state import prepare
-from kising.learning.steps.prior import own_widths, pulled, widths_of, with_prior
+from kising.learning.steps.prior import Prior
+from kising.learning.steps.scaled import freedom_of, scaled_step
 from kising.options import Learner
+
+
+def prior_of(recording, learner: Learner) -> Prior | None:
+    return Prior.of(prepare(recording, 2, nominal_scales(4, 2)), learner)
 
 
 def test_the_pull_of_a_prior_is_the_slope_of_its_logarithm() -> None:
     couplings, recording = small_network(3, visible=4, hidden=2, length=500)
     scales, width = nominal_scales(4, 2), 2.0
     slopes = gradient(couplings, recording, estimator="exact")
-    problem = prepare(recording, 2, scales)
-    widths = widths_of(slopes, couplings, problem, Learner(prior=width))
-    found = pulled(slopes, couplings, problem.n_slices, widths)
+    prior = prior_of(recording, Learner(prior=width))
+    assert prior is not None
+    found = prior.pulled(slopes, couplings)
     for name, x, sd in zip(BLOCKS, couplings, scales, strict=True):
 
         def log_prior(x: np.ndarray, sd: float = sd) -> np.ndarray:
@@ -35,27 +42,77 @@ def test_the_pull_of_a_prior_is_the_slope_of_its_logarithm() -> None:
         (Learner(prior=2.0, step="gradient"), False),
         (Learner(prior="none"), False),
         (Learner(), True),
+        (Learner(l1=1.0), False),
+        (Learner(decimate=0.5), False),
+        (Learner(l1=1.0, prior=2.0), True),
     ],
 )
-def test_plain_ascent_has_no_prior(learner: Learner, has_one: bool) -> None:
-    couplings, recording = small_network(3, visible=4, hidden=2, length=100)
-    slopes = gradient(couplings, recording, estimator="exact")
-    found = with_prior(slopes, couplings, prepare(recording, 2, nominal_scales(4, 2)), learner)
-    assert (found != slopes) == has_one
+def test_plain_ascent_has_no_prior_and_sparsity_is_one(learner: Learner, has_one: bool) -> None:
+    _, recording = small_network(3, visible=4, hidden=2, length=100)
+    assert (prior_of(recording, learner) is not None) == has_one
 
 
 def test_a_block_sets_its_own_width() -> None:
-    """The root mean square of a block that is large against its errors, whatever its unit; the error of a coupling
-    where the block is zero.
-    """
+    """The root mean square of a block that is large against its errors; the error of a coupling where it is zero."""
     couplings, recording = small_network(3, visible=4, hidden=2, length=500)
+    couplings = couplings.only(())
     slopes = gradient(couplings, recording, estimator="exact")
-    large = Couplings(*(100 * x for x in couplings))
-    for name, width in own_widths(slopes, large, 498).items():
-        block = getattr(large, name)
-        assert width == pytest.approx(np.sqrt(np.mean(block**2)) if block.any() else 1.0, rel=1e-2) or (
-            not block.any() and width < 0.2
-        )
-    none = own_widths(slopes, Couplings(*(0 * x for x in couplings)), 498)
+    prior = prior_of(recording, Learner(prior="auto"))
+    assert prior is not None
+    freedom = Rows(slopes.freedom_visible, slopes.freedom_hidden)
+    for name, width in prior.widths(Couplings(*(100 * x for x in couplings)), freedom).items():
+        block = 100 * getattr(couplings, name)
+        assert width == pytest.approx(np.sqrt(np.mean(block**2)) if block.size else 1.0, rel=1e-3)
+    none = prior.widths(Couplings(*(0 * x for x in couplings)), freedom)
     assert none["J"] == pytest.approx(np.sqrt(np.mean(1 / (498 * slopes.freedom_visible))))
     assert none["L"] == pytest.approx(np.sqrt(np.mean(1 / (498 * slopes.freedom_hidden))))
+
+
+def test_steps_are_divided_by_information_and_precision() -> None:
+    couplings, recording = small_network(3, visible=4, hidden=2, length=500)
+    couplings = couplings.only(())
+    problem = prepare(recording, 2, nominal_scales(4, 2))
+    slopes = gradient_of_bonds(couplings, recording)
+    prior = Prior(0.1, problem.scales, problem.n_slices)
+    precision = prior.precision(couplings, freedom_of(slopes))
+    step = scaled_step(slopes, problem.products, precision)
+    C = problem.products.before + 1e-6 * np.eye(4)
+    expected = np.linalg.solve(
+        slopes.freedom_hidden[1] * C + np.eye(4) / (0.1 * problem.scales.L) ** 2 / 498, slopes.L[1]
+    )
+    np.testing.assert_allclose(step.L[1], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("estimator", ["exact", "bp"])
+def test_a_block_of_zeros_stays_within_its_errors(estimator: str) -> None:
+    """There the prior is as strong as the data: steps that did not count it would overshoot."""
+    visible = np.where(np.random.default_rng(3).random((2000, 6)) < 0.1, 1, -1)
+    found = fit(visible, 1, seed=1, estimator=estimator)
+    assert found.outcome == "converged"
+    assert np.sqrt(np.mean(found.couplings.J**2)) < 0.05
+
+
+def test_errors_count_the_prior() -> None:
+    truth = draw_couplings(5, 1, seed=2).only(())
+    visible = simulate(truth, 1500, seed=3).visible
+    widths = {"J": 0.02, "K": 0.05, "L": 0.1, "h": 1.0, "b": 1.0, "F": 1.0, "G": 1.0}
+    found = standard_errors(truth, visible, seed=4, widths=widths)
+    complete, missing = information(truth, visible, seed=4)
+    precision = np.concatenate([np.full(25, 0.02), np.full(5, 0.05), np.full(5, 0.1)]) ** -2.0
+    whole = np.linalg.inv(1498 * (complete + 1e-6 * np.eye(35) - missing) + np.diag(precision))
+    expected = np.sqrt(np.diag(whole))
+    np.testing.assert_allclose(found.J.ravel(), expected[:25], rtol=1e-8)
+    np.testing.assert_allclose(found.K.ravel(), expected[25:30], rtol=1e-8)
+    np.testing.assert_allclose(found.L.ravel(), expected[30:], rtol=1e-8)
+
+
+def test_errors_of_a_fit_are_those_with_its_prior() -> None:
+    truth = draw_couplings(5, 1, seed=2)
+    visible = simulate(truth, 1500, seed=3).visible
+    free, held = (fit(visible, 1, seed=1, bias=False, errors=True, prior=p) for p in ("none", 0.2))
+    assert free.prior_widths is None
+    assert held.prior_widths["J"] == pytest.approx(0.2 * nominal_scales(5, 1).J)
+    assert np.all(held.standard_error.J < free.standard_error.J)
+    again = held.with_errors(visible)
+    for x, y in zip(again.standard_error, held.standard_error, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6)

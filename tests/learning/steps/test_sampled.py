@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from kising import draw_couplings, fit, simulate
+from kising.learning.scores import nominal_scales
+from kising.learning.session import Session
 from kising.learning.state import Sampler
 from kising.learning.steps.sampled import (
     FIRST_BATCH,
     LEAST_APPROACH,
+    LEAST_SLICES,
     MOMENTUM,
     MOMENTUM_FROM,
     MOST_BATCHES,
@@ -21,7 +24,9 @@ from kising.learning.steps.sampled import (
     mean,
     momentum,
     monte_carlo_error,
+    slices_used,
 )
+from kising.options import Learner
 
 BLOCKS = [slice(0, 300), slice(300, 400), slice(400, 500)]
 STATISTICAL = np.ones(500)
@@ -111,13 +116,33 @@ def test_noise_is_no_drift() -> None:
     assert loud.averages
 
 
-def test_momentum_is_for_the_approach_once_couplings_are_near() -> None:
+def test_momentum_waits_until_couplings_are_near() -> None:
     sampler = begin_sampling(10, 2, 500, seed=1)
     far = feed(sampler, noise(MOMENTUM_FROM - 1) + 0.5 * np.arange(MOMENTUM_FROM - 1)[:, None])
     assert momentum(far) == 0.0
     near = feed(far, noise(1) + 20)
     assert momentum(near) == MOMENTUM
-    assert momentum(averaging()) == 0.0
+    assert momentum(averaging()) == MOMENTUM
+
+
+def test_long_recordings_are_begun_with_part_of_their_slices() -> None:
+    assert slices_used(1_000_000, 0) == 125_000
+    assert slices_used(1_000_000, MOMENTUM_FROM - 1) == 125_000
+    assert slices_used(1_000_000, MOMENTUM_FROM) == 1_000_000
+    assert slices_used(20_000, 0) == LEAST_SLICES
+    assert slices_used(500, 0) == 500
+
+
+def test_chains_that_are_not_used_yet_stay_as_they_were() -> None:
+    recording = simulate(NETWORK, LEAST_SLICES + 502, seed=4).visible
+    scales = nominal_scales(8, 2)
+    session = Session.of(recording, 2, Learner(estimator="gibbs", bias=False), seed=5, scales=scales)
+    first = session.begin()
+    then = session.advance(first)
+    before, after = first.sampler.chains, then.sampler.chains
+    assert before.shape == after.shape == (LEAST_SLICES + 500, 2)
+    assert np.array_equal(before[LEAST_SLICES:], after[LEAST_SLICES:])
+    assert not np.array_equal(before[:500], after[:500])
 
 
 NETWORK = draw_couplings(8, 2, seed=3)

@@ -12,7 +12,7 @@ from support.resuming import assert_continues
 from support.spin_data import random_spins
 
 from kising import Couplings, draw_couplings, fit, simulate
-from kising.blocks import BLOCKS, BONDS
+from kising.blocks import BLOCKS, REQUIRED
 from kising.errors import InputError
 from kising.learning.layout import slopes as blocks_of
 from kising.learning.scores import bond_shares, scales_of
@@ -27,7 +27,7 @@ from kising.model import BondScales
 from kising.options import Learner
 
 ALL = tuple(1.0 for _ in BLOCKS)
-THIRD = tuple(0.3 if name in BONDS else 1.0 for name in BLOCKS)
+THIRD = tuple(0.3 if name in REQUIRED else 1.0 for name in BLOCKS)
 
 
 def problem(
@@ -146,7 +146,7 @@ def test_a_decimated_fit_keeps_the_known_number_and_its_gradient_vanishes_there(
     slopes = gradient_of_bonds(result.couplings, recording)
     whole = scaled_step(slopes, spin_products(recording))
     for name, slope, dx in zip(BLOCKS, blocks_of(slopes), whole, strict=True):
-        if name not in BONDS:
+        if name not in REQUIRED:
             assert not dx.size
             continue
         x = getattr(result.couplings, name)
@@ -205,7 +205,7 @@ def test_known_sparsity_finds_the_bonds_and_lowers_the_error() -> None:
             bias=False,
             **how,
         )
-        for how in ({}, {"l1": 1.0}, {"decimate": np.mean(truth.J != 0)})
+        for how in ({"prior": "none"}, {"l1": 1.0}, {"decimate": np.mean(truth.J != 0)})
     )
     assert plain.rmse is not None
     assert decimated.rmse is not None

@@ -106,7 +106,7 @@ def test_what_a_file_says_is_what_the_spec_holds():
         "hold": 10,
         "max_iterations": 1000,
         "noise": 0.1,
-        "prior": "none",
+        "prior": "auto",
         "l1": 0.0,
         "decimate": "none",
         "estep": {"tolerance": 1e-12, "damping": 0.25, "max_iterations": 64, "precision": "float64"},
@@ -133,9 +133,9 @@ def test_defaults():
         "momentum": 0.0,
         "tolerance": 1e-4,
         "hold": 3,
-        "max_iterations": 300,
+        "max_iterations": None,
         "noise": 0.1,
-        "prior": "none",
+        "prior": "auto",
         "l1": 0.0,
         "decimate": "none",
         "estep": {"tolerance": 1e-9, "damping": "adaptive", "max_iterations": 200, "precision": "float64"},
@@ -408,8 +408,8 @@ def test_mistaken_overrides_are_all_named():
         "{linspace: [first, last, number]}, {logspace: [first, last, number]}, {range: [start, stop, step]}; "
         "did you mean [5]?",
         "--set: model: 3 is not a mapping; "
-        "allowed: a mapping with keys visible, hidden, bonds, strength, connectivity, bias",
-        "--set: data.lenght: unknown key; allowed: length, file, key, bin, trials, covariates, "
+        "allowed: a mapping with keys visible, hidden, bonds, strength, connectivity, bias, hidden_coupling",
+        "--set: data.lenght: unknown key; allowed: length, missing, file, key, bin, trials, covariates, "
         "delimiter, folds, hash; did you mean 'length'?",
         "--set: learner.step: 'graident' is not a step; allowed: scaled, gradient; did you mean 'gradient'?",
     ]
