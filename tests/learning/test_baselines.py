@@ -68,3 +68,14 @@ def test_baselines_have_biases_and_no_forced_zeros() -> None:
     made = baseline_learner(learner, 0)
     assert (made.bias, made.l1, made.decimate, made.prior, made.starts) == (True, 0.0, "none", 3.0, 1)
     assert baseline_learner(learner, 2).starts == 4
+
+
+def test_what_is_forgotten_is_not_missing() -> None:
+    """Zeros stand for no memory here, not for entries to sample, in pilots neither."""
+    slices = Slices.of([small_network(3, hidden=2, length=60)[1]])
+    assert not memoryless(slices).has_gaps
+    assert not memoryless(slices).first(20).has_gaps
+    gaps = slices.spins.copy()
+    gaps[30, 1] = 0
+    assert Slices.of([gaps]).has_gaps
+    assert Slices.of([gaps]).first(40).has_gaps
