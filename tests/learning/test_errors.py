@@ -125,7 +125,7 @@ def test_errors_of_sampling_are_part_of_the_errors() -> None:
     truth = draw_couplings(8, 2, seed=1)
     spins = simulate(truth, 2000, seed=2).visible
     found = fit(spins, 2, estimator="gibbs", start="signs", truth=truth, seed=3, errors=True)
-    alone = standard_errors(found.couplings, spins, seed=(3, 2))
+    alone = standard_errors(found.couplings, spins, seed=(3, 2), widths=found.prior_widths)
     for total, noise, data in zip(found.standard_error, found.monte_carlo_error, alone, strict=True):
         np.testing.assert_allclose(total**2, noise**2 + data**2)
     assert fit(spins, 2, estimator="exact", start="signs", truth=truth, seed=3).standard_error is None

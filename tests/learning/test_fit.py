@@ -103,7 +103,7 @@ def test_trace_has_one_row_per_iteration_and_ends_with_the_result() -> None:
     result = fit(visible, 2, estimator="bp", start="signs", truth=truth, scales=scales, seed=3, bias=False)
     assert list(result.trace.iteration) == list(range(result.iterations))
     assert {x: result.trace[f"rmse_{x}"].iloc[-1] for x in "JKL"} == result.rmse
-    slopes = gradient(result.couplings, visible, estimator="bp", correlations="corrected")
+    slopes = gradient(result.couplings, visible, estimator="bp")
     last = result.trace.iloc[-1]
     assert last.log_likelihood == slopes.log_likelihood
     assert last.bp_converged == slopes.converged
@@ -223,7 +223,7 @@ def test_scales_default_to_those_of_the_truth_or_of_a_dense_network(known: bool)
 def test_the_defaults_are_those_of_a_sweep_file() -> None:
     _, visible, _ = problem(1, length=500)
     explicit = fit(
-        visible, 2, seed=3, max_iterations=5, estimator="auto", start="random", correlations="corrected",
+        visible, 2, seed=3, max_iterations=5, estimator="auto", start="random", correlations="bounded",
         step="scaled", prior="auto", l1=0, decimate=None, starts=1,
     )  # fmt: skip
     assert explicit == fit(visible, 2, seed=3, max_iterations=5)

@@ -41,10 +41,8 @@ def test_learning_goes_on_from_the_likeliest_pilot(estimator: str) -> None:
 
 
 def test_several_starts_reach_a_higher_maximum_than_a_bad_one() -> None:
-    one, three = (
-        fit(VISIBLE, 4, estimator="exact", start="signs", truth=TRUTH, scales=SCALES, seed=0, starts=starts)
-        for starts in (1, 3)
-    )
+    how = {"estimator": "exact", "start": "signs", "truth": TRUTH, "scales": SCALES, "prior": "none"}
+    one, three = (fit(VISIBLE, 4, seed=0, starts=starts, **how) for starts in (1, 3))
     assert nats(three) > nats(one) + 100
     truth = gradient(TRUTH, VISIBLE, estimator="exact").log_likelihood * (LENGTH - 2)
     assert nats(three) > truth

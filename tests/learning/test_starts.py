@@ -11,7 +11,7 @@ def test_signs_keep_sign_and_zeros_and_randomise_magnitude() -> None:
     truth = draw_couplings(60, 20, connectivity=0.3, seed=1)
     scales = bond_scales(60, 20, strength=1.0, connectivity=0.3)
     start = from_signs(truth, scales, seed=2)
-    assert [x.size for x in start[3:]] == [60, 20, 0, 0]
+    assert [x.size for x in start[3:]] == [60, 20, 0, 0, 0]
     for x, true, sd in zip(start, truth, scales, strict=True):
         np.testing.assert_array_equal(np.sign(x), np.sign(true))
         bonds = true != 0

@@ -13,9 +13,9 @@ from kising.learning.verdict import LARGEST_GROWTH, converged_blocks, has_diverg
 from kising.options import Learner
 
 NETWORK = draw_couplings(4, 2, bias=0.3, seed=1)
-# Of h, b, F and G, of which the last two are not learned: there are no inputs.
-FIELDS = (5, 5, 5, 5)
-SETTLED = (True, True, True, True)
+# Of h, b, F, G and M, of which the last three are not learned: there are no inputs, and no M.
+FIELDS = (5, 5, 5, 5, 5)
+SETTLED = (True, True, True, True, True)
 PROBLEM = prepare(simulate(NETWORK, 50, seed=2).visible, 2, nominal_scales(4, 2))
 
 
@@ -55,15 +55,15 @@ def state_after(iterations: int, held: tuple[int, ...] = (0, 0, 0)):
 def test_flags_are_counted_block_by_block() -> None:
     learner = Learner(hold=3)
     found = judge(state_after(5, (2, 2, 1)), NETWORK, (True, False, True, *SETTLED), PROBLEM, learner)
-    assert found == ((3, 0, 2, 6, 6, 6, 6), "running")
+    assert found == ((3, 0, 2, 6, 6, 6, 6, 6), "running")
     state = replace(state_after(6), held=found.held)
     assert converged_blocks(state, learner) == {"J": True, "K": False, "L": False, "h": True, "b": True}
     assert judge(state_after(5, (2, 3, 2)), NETWORK, (True, True, True, *SETTLED), PROBLEM, learner) == (
-        (3, 4, 3, 6, 6, 6, 6),
+        (3, 4, 3, 6, 6, 6, 6, 6),
         "converged",
     )
     # A bias that has not settled keeps learning going as any other block does.
-    moving = (True, True, True, False, True, True, True)
+    moving = (True, True, True, False, True, True, True, True)
     assert judge(state_after(5, (2, 3, 2)), NETWORK, moving, PROBLEM, learner).outcome == "running"
 
 
@@ -78,7 +78,7 @@ def test_learning_ends_at_its_limit_unless_it_has_converged() -> None:
 def test_divergence_takes_all_flags_back() -> None:
     learner = Learner(hold=1)
     settled = (True, True, True, *SETTLED)
-    nothing = (0, 0, 0, 0, 0, 0, 0)
+    nothing = (0, 0, 0, 0, 0, 0, 0, 0)
     assert judge(state_after(5, (4, 4, 4)), None, settled, PROBLEM, learner) == (nothing, "diverged")
     far = replace(state_after(5, (4, 4, 4)), couplings=sized(1e3, of="J"))
     assert judge(far, NETWORK, settled, PROBLEM, learner) == (nothing, "diverged")
@@ -86,5 +86,5 @@ def test_divergence_takes_all_flags_back() -> None:
 
 def test_sizes_of_steps_are_root_mean_squares_in_bond_scales() -> None:
     step = Couplings(*(0.3 * sd * np.sign(x) for x, sd in zip(NETWORK, PROBLEM.scales, strict=True)))
-    assert relative_sizes(step, PROBLEM.scales) == pytest.approx((0.3, 0.3, 0.3, 0.3, 0.3, 0.0, 0.0))
-    assert relative_sizes(None, PROBLEM.scales) == (np.inf,) * 7
+    assert relative_sizes(step, PROBLEM.scales) == pytest.approx((0.3, 0.3, 0.3, 0.3, 0.3, 0.0, 0.0, 0.0))
+    assert relative_sizes(None, PROBLEM.scales) == (np.inf,) * 8

@@ -95,7 +95,7 @@ def test_a_block_of_zeros_stays_within_its_errors(estimator: str) -> None:
 def test_errors_count_the_prior() -> None:
     truth = draw_couplings(5, 1, seed=2).only(())
     visible = simulate(truth, 1500, seed=3).visible
-    widths = {"J": 0.02, "K": 0.05, "L": 0.1, "h": 1.0, "b": 1.0, "F": 1.0, "G": 1.0}
+    widths = {"J": 0.02, "K": 0.05, "L": 0.1, "h": 1.0, "b": 1.0, "F": 1.0, "G": 1.0, "M": 1.0}
     found = standard_errors(truth, visible, seed=4, widths=widths)
     complete, missing = information(truth, visible, seed=4)
     precision = np.concatenate([np.full(25, 0.02), np.full(5, 0.05), np.full(5, 0.1)]) ** -2.0
