@@ -123,7 +123,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "clusters.md").read_text()
 
 
 def test_the_documented_batch_script_is_one_that_bash_and_ray_take() -> None:
-    (script,) = re.findall(r"```bash\n(#!/bin/bash\n.*?)```", PAGE, re.DOTALL)
+    (script,) = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", PAGE, re.DOTALL)
     subprocess.run(["bash", "-n", "-c", script], check=True)
     for name, value in QUICK.items():
         assert f"{name}={value}" in script
