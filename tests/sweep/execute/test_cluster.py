@@ -110,6 +110,7 @@ def test_another_kising_on_the_workers_is_refused(cluster: Nodes) -> None:
             go(10)
         except ExecutorError as error:
             print(error)
+        executor.close()
         """,
     )
     assert f"has kising {__version__} (numerics {NUMERICS}), the driver has kising 9.9.9" in child.stdout

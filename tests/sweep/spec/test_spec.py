@@ -91,12 +91,14 @@ def test_what_a_file_says_is_what_the_spec_holds():
         "strength": 0.0,
         "connectivity": 0.5,
         "bias": 0.25,
+        "hidden_coupling": 0.0,
     }
     assert spec.data.length == 3
     assert spec.learner.model_dump() == {
         "estimator": "mean-field",
         "correlations": "iterated-corrected",
         "bias": False,
+        "hidden_couplings": False,
         "start": "random",
         "starts": 1,
         "step": "gradient",
@@ -126,6 +128,7 @@ def test_defaults():
         "estimator": "auto",
         "correlations": "bounded",
         "bias": True,
+        "hidden_couplings": False,
         "start": "random",
         "starts": 1,
         "step": "scaled",
