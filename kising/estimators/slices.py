@@ -6,7 +6,7 @@ A recording may have several segments (trials, or stretches between gaps). No sl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -48,8 +48,8 @@ class Slices:
     """(ΣT, p): known inputs"""
     centres: npt.NDArray[np.int64] | None
     """(n,): where the middle of each slice lies in `spins`; None: everywhere but at both ends"""
-    zeros_are_gaps: bool = True
-    """whether 0 is a missing entry; otherwise it is a spin without effect"""
+    silent: bool = False
+    """whether zeros are spins that act on nothing, and not missing entries"""
 
     @classmethod
     def of(cls, segments: Sequence[Spins], inputs: Sequence[Array] | None = None) -> Slices:
@@ -83,7 +83,7 @@ class Slices:
     @cached_property
     def has_gaps(self) -> bool:
         """Whether entries are missing: these are 0 in `spins`."""
-        return self.zeros_are_gaps and not self.spins.all()
+        return not self.silent and not self.spins.all()
 
     def coupled_by(self, couplings: Couplings) -> bool:
         """Whether slices depend on each other: through M, or through missing entries, of which two slices share one."""
@@ -102,8 +102,8 @@ class Slices:
     def first(self, n: int) -> Slices:
         """The first n slices, or all where there are fewer."""
         if self.centres is None:
-            return replace(self, spins=self.spins[: n + 2], inputs=self.inputs[: n + 2])
-        return replace(self, centres=self.centres[:n])
+            return Slices(self.spins[: n + 2], self.inputs[: n + 2], None)
+        return Slices(self.spins, self.inputs, self.centres[:n], self.silent)
 
     def window(self, part: slice, *, bias: bool) -> Window:
         """The slices of a range."""

@@ -36,6 +36,10 @@ SETTLING = 60
 SPACING = 3
 # Samples from which the length of blocks follows, and from which ⟨B⟩ is taken.
 FEW = 12
+# Steps from which the length of blocks follows; blocks whose scores are made together; scores held at a time.
+EXAMINED = 10_000
+TOGETHER = 256
+MOST_NUMBERS = 20_000_000
 # Scores of blocks, over all samples, for every coupling; and how many samples there may be.
 SCORES_PER_COUPLING = 60
 SAMPLES = (48, 600)
@@ -62,19 +66,24 @@ def sampled_standard_errors(
     columns = _learned_columns(couplings)
     size = sum(x.size for x in couplings)
     n_steps = int(np.sum(timeline.sources))
-    length = _block_length(network, timeline, seed)
-    n_blocks = -(-(len(timeline.spins) - 1) // length)
+    last = len(timeline.spins) - 1
+    length = max(_block_length(network, timeline, seed), -(-last * size // MOST_NUMBERS))
+    n_blocks = -(-last // length)
     samples = int(np.clip(SCORES_PER_COUPLING * size // n_blocks, *SAMPLES))
     with one_blas_thread():
         complete, missing = np.zeros((size, size)), np.zeros((size, size))
         mean = np.zeros((n_blocks, size))
         for k, states in enumerate(_states(network, timeline, samples, seed)):
-            x, residual, freedom = _step_scores(network, timeline, states)
-            if k < FEW:
-                _add_complete(complete, x, freedom, columns)
-            scores = _block_scores(x, residual, columns, length)
-            mean += scores
-            _add_products(missing, scores)
+            scores = []
+            for start in range(0, last, TOGETHER * length):
+                part = slice(start, min(start + TOGETHER * length, last))
+                x, residual, freedom = _step_scores(network, timeline, states, part)
+                if k < FEW:
+                    _add_complete(complete, x, freedom, columns)
+                scores.append(_block_scores(x, residual, columns, length))
+            found = np.concatenate(scores)
+            mean += found
+            _add_products(missing, found)
         centre = np.zeros_like(missing)
         _add_products(centre, mean / samples)
         missing = (missing - samples * centre) / (samples - 1)
@@ -120,24 +129,30 @@ def _states(network: Network, timeline: Timeline, samples: int, seed: Seed) -> I
             yield states
 
 
-def _step_scores(network: Network, timeline: Timeline, states: Spins) -> tuple[Array, Array, Array]:
-    """x, z(t+1) - tanh H and 1 - tanh² H of all steps; zero where a step crosses the border of a segment."""
-    x, expected, counts = window(network, timeline, states, slice(0, len(states) - 1))
+def _step_scores(
+    network: Network, timeline: Timeline, states: Spins, part: slice
+) -> tuple[Array, Array, Array]:
+    """x, z(t+1) - tanh H and 1 - tanh² H of some steps; both 0 where these cross the border of a segment."""
+    x, expected, counts = window(network, timeline, states, part)
     weights = np.repeat(counts, (network.visible, network.hidden), axis=1)
-    return x, weights * (states[1:] - expected), weights * (1.0 - expected**2)
+    after = states[part.start + 1 : part.stop + 1]
+    return x, weights * (after - expected), weights * (1.0 - expected**2)
 
 
 def _block_length(network: Network, timeline: Timeline, seed: Seed) -> int:
     """From how long unknown spins stay correlated, given what is known."""
     unknown = timeline.unknown(network.hidden)
     unknown[timeline.bounds[1:] - 1, network.visible :] = False
-    drawn = np.array([states.copy() for states in _states(network, timeline, FEW, seed)], np.float64)
+    unknown = unknown[:EXAMINED]
+    drawn = np.array(
+        [states[:EXAMINED].copy() for states in _states(network, timeline, FEW, seed)], np.float64
+    )
     varying = (drawn - drawn.mean(axis=0)) * unknown
     squares = np.sum(varying**2, axis=(0, 1))
     varying = varying[:, :, squares > LEAST_VARIANCE * np.max(squares)]
     varying /= np.sqrt(np.sum(varying**2, axis=(0, 1)))
     time = 1.0
-    for lag in range(1, min(BLOCK[1], len(timeline.spins) - 1)):
+    for lag in range(1, min(BLOCK[1], len(unknown) - 1)):
         # Of any two spins: along a ring, what one spin was is passed on to the next.
         share = np.max(np.abs(_correlations(varying, lag)), initial=0.0)
         if share < LEAST_CORRELATION:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -13,6 +14,7 @@ from support.judging import count_wrong
 from kising import run_sweep
 from kising.cli import main
 from kising.errors import StoreError
+from kising.sweep.drive.conductor import Policy
 from kising.sweep.spec import dump_spec, parse_spec
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.parts import checksum
@@ -29,8 +31,10 @@ SWEEP = {
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # One commit per session, however slow the machine is.
+    monkeypatch.setattr("kising.run.Policy", partial(Policy, commit_seconds=1e9))
 
 
 @pytest.fixture

@@ -89,6 +89,8 @@ def ridged(C: Array) -> Array:
 
 
 def _solve_each_row(rows: Array, C: Array, freedom: Array, precision: Array) -> Array:
+    if not rows.size:
+        return rows
     matrices = freedom[:, None, None] * ridged(C) + np.einsum("ij,jk->ijk", precision, np.eye(len(C)))
     solved: Array = np.linalg.solve(matrices, rows[:, :, None])[:, :, 0]
     return solved

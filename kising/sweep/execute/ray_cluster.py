@@ -133,6 +133,7 @@ class RayCluster:
         if self._scratch is not None:
             self._scratch.remove()
         self._variables.restore()
+        ray_internals.heed_loopback(self.ray)  # the next Ray of this process may be the user's own
 
 
 def _runtime_env() -> dict[str, object] | None:

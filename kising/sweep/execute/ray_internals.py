@@ -74,12 +74,16 @@ def import_ray() -> Any:
 
     if ray.is_initialized():
         raise RuntimeError("this process is connected to a Ray already; call ray.shutdown() first")
-    constants: Any = ray._private.ray_constants
-    constants.ENABLE_RAY_CLUSTER = os.environ.get(_LOOPBACK) != "0"
+    heed_loopback(ray)
     compiled: Any = ray._raylet
     compiled.Config.initialize("")
     compiled.AuthenticationTokenLoader.instance().reset_cache()
     return ray
+
+
+def heed_loopback(ray: Any) -> None:
+    """Have Ray heed the variable that keeps it on the loopback interface, which it reads once, as it is now."""
+    ray._private.ray_constants.ENABLE_RAY_CLUSTER = os.environ.get(_LOOPBACK) != "0"
 
 
 def directory_option(path: Path) -> dict[str, str]:

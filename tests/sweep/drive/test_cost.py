@@ -106,7 +106,7 @@ def test_kinds_are_the_kernels() -> None:
     }
     assert kinds == {
         "learn exact signs scaled",
-        "learn bp corrected float64 signs scaled",
+        "learn bp bounded float64 signs scaled",
         "learn tap signs scaled",
     }
 

@@ -550,7 +550,7 @@ def test_a_killed_driver_takes_its_ray_along_and_the_next_one_cleans_up(tmp_path
         time.sleep(0.1)
     assert not os.path.exists(f"/proc/{pid}/exe")
     assert Path(scratch).exists()
-    from kising.sweep.execute.ray_setup import ScratchDirectory
+    from kising.sweep.execute.scratch import ScratchDirectory
 
     ScratchDirectory().remove()
     assert not Path(scratch).exists()

@@ -166,7 +166,7 @@ class TestLock:
     def test_a_lock_that_cannot_be_is_one_line(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
     ) -> None:
-        def acquire(lock: object, timeout: float) -> None:
+        def acquire(lock: object, timeout: float, poll_interval: float) -> None:
             raise error
 
         monkeypatch.setattr(FileLock, "acquire", acquire)

@@ -24,7 +24,7 @@ from kising.sweep.store.inventory import take_inventory
 from kising.sweep.store.mirror import copying
 from kising.sweep.store.mirror.copying import Mirror, mirrored
 from kising.sweep.store.mirror.places import Place, UnreachableError, open_place
-from kising.sweep.store.parts import FAN_IN
+from kising.sweep.store.parts import FAN_IN, PartFiles
 from kising.sweep.store.run_store import Store
 
 SWEEP = {
@@ -161,6 +161,27 @@ def test_the_mirror_is_right_at_every_moment(tmp_path: Path, directory: SweepDir
         assert take_inventory(there).vanished == {}
         with there.lock():
             assert ids_in(Store.open(there)) >= numbers(range(least))
+
+
+def test_a_log_tells_of_no_part_that_the_mirror_lacks(
+    tmp_path: Path, directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts that are merged after the log was read, and before the parts are listed, never reach the mirror."""
+    url = str(tmp_path / "mirror")
+    mirror = Mirror(url, open_place(url), directory, "tiny", say)
+    mirror._connect()
+    store = Store.open(directory)
+    for i in range(FAN_IN):
+        store.commit([make_row(i)])
+    real = PartFiles.list
+    with monkeypatch.context() as patch:
+        patch.setattr(mirror._files, "list", lambda: (store.compact(), real(mirror._files))[1])
+        mirror._copy()
+    mirror._lease.release()
+    there = fetched(url, tmp_path)
+    assert take_inventory(there).vanished == {}
+    with there.lock():
+        assert ids_in(Store.open(there)) == numbers(range(FAN_IN))
 
 
 def test_checkpoints_travel(url: str, tmp_path: Path, directory: SweepDirectory) -> None:
