@@ -59,7 +59,7 @@ def test_every_estimator_learns_without_memory(estimator: str) -> None:
 def test_without_hidden_spins_the_control_is_the_activity_of_every_spin() -> None:
     rng = np.random.default_rng(5)
     visible = np.where(rng.random((2000, 3)) < [0.2, 0.5, 0.9], 1, -1).astype(np.int8)
-    found = learned(memoryless(Slices.of([visible])), 0, baseline_learner(Learner(), 0))
+    found = learned(memoryless(Slices.of([visible])), 0, baseline_learner(Learner(prior="none"), 0))
     np.testing.assert_allclose(np.tanh(found.h), visible[2:].mean(axis=0), atol=1e-6)
 
 
