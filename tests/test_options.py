@@ -83,7 +83,7 @@ def test_every_option_that_needs_no_truth_is_a_flag() -> None:
     [
         ("--rate", "0", "0 is out of range; allowed: numbers > 0"),
         ("--estimator", "bpp", "'bpp' is not an estimator; allowed: auto, exact"),
-        ("--prior", "wide", "neither the word none nor a number"),
+        ("--prior", "wide", "neither the word none or auto nor a number"),
         ("--estep-damping", "1", "out of range; allowed: adaptive, or a number with 0 <= number < 1"),
     ],
 )

@@ -48,18 +48,19 @@ class Slices:
     """(ΣT, p): known inputs"""
     centres: npt.NDArray[np.int64] | None
     """(n,): where the middle of each slice lies in `spins`; None: everywhere but at both ends"""
-    silent: bool = False
-    """whether zeros are spins that act on nothing, and not missing entries"""
+    has_gaps: bool = False
+    """whether a 0 in `spins` is a missing entry, and there are some"""
 
     @classmethod
     def of(cls, segments: Sequence[Spins], inputs: Sequence[Array] | None = None) -> Slices:
         """The slices of segments whose values were checked before."""
         given = inputs if inputs is not None else [np.zeros((len(x), 0)) for x in segments]
+        gaps = not all(x.all() for x in segments)
         if len(segments) == 1:
-            return cls(segments[0], given[0], None)
+            return cls(segments[0], given[0], None, gaps)
         ends = np.cumsum([0, *(len(x) for x in segments)])
         inner = [np.arange(a + 1, b - 1) for a, b in pairwise(ends)]
-        return cls(np.concatenate(segments), np.concatenate(given), np.concatenate(inner))
+        return cls(np.concatenate(segments), np.concatenate(given), np.concatenate(inner), gaps)
 
     def __len__(self) -> int:
         return len(self.spins) - 2 if self.centres is None else len(self.centres)
@@ -74,20 +75,15 @@ class Slices:
         """Number of known inputs."""
         return int(self.inputs.shape[1])
 
+    def coupled_by(self, couplings: Couplings) -> bool:
+        """Whether slices depend on each other: through M, or through missing entries, of which two slices share one."""
+        return couplings.couples_slices or self.has_gaps
+
     @cached_property
     def largest_inputs(self) -> Array:
         """max |u_k| over the recording, (p,)"""
         largest: Array = np.max(np.abs(self.inputs), axis=0, initial=0.0)
         return largest
-
-    @cached_property
-    def has_gaps(self) -> bool:
-        """Whether entries are missing: these are 0 in `spins`."""
-        return not self.silent and not self.spins.all()
-
-    def coupled_by(self, couplings: Couplings) -> bool:
-        """Whether slices depend on each other: through M, or through missing entries, of which two slices share one."""
-        return couplings.couples_slices or self.has_gaps
 
     @property
     def middle(self) -> npt.NDArray[np.int64]:
@@ -102,8 +98,8 @@ class Slices:
     def first(self, n: int) -> Slices:
         """The first n slices, or all where there are fewer."""
         if self.centres is None:
-            return Slices(self.spins[: n + 2], self.inputs[: n + 2], None)
-        return Slices(self.spins, self.inputs, self.centres[:n], self.silent)
+            return Slices(self.spins[: n + 2], self.inputs[: n + 2], None, self.has_gaps)
+        return Slices(self.spins, self.inputs, self.centres[:n], self.has_gaps)
 
     def window(self, part: slice, *, bias: bool) -> Window:
         """The slices of a range."""

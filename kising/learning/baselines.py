@@ -33,4 +33,4 @@ def memoryless(slices: Slices) -> Slices:
     inputs = np.zeros((3 * len(slices), slices.n_inputs))
     t = slices.middle
     inputs[0::3], inputs[1::3] = slices.inputs[t - 1], slices.inputs[t]
-    return Slices(spins, inputs, np.arange(1, len(spins), 3), silent=not slices.has_gaps)
+    return Slices(spins, inputs, np.arange(1, len(spins), 3))

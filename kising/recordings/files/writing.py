@@ -1,6 +1,6 @@
 """A checked recording as a file that `read_recording` reads without options: one .npz archive.
 
-trial_0, trial_1, ...     (T, Nv): int8, or float32 with NaN for missing entries, and for the row between two segments
+trial_0, trial_1, ...     (T, Nv): int8, or float32 with NaN for missing entries, and between two segments of the trial
 names                     of the spins
 covariates                (rows of all trials, p), where there are inputs; covariate_names
 """
@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.recordings.files.archives import COVARIATE_NAMES, COVARIATES
-from kising.recordings.segments import Segments, Spins
+from kising.recordings.gaps import LONGEST_SILENCE
+from kising.recordings.segments import Segments
 
 
 def to_npz(recording: Segments) -> bytes:
@@ -22,9 +23,8 @@ def to_npz(recording: Segments) -> bytes:
     arrays: dict[str, npt.NDArray[Any]] = {"names": np.array(recording.names)}
     rows = []
     for number, segments in enumerate(_by_trial(recording)):
-        arrays[f"trial_{number}"] = _joined(
-            [_with_gaps(recording.spins[k]) for k in segments], np.float32(np.nan)
-        )
+        spins = [_with_nan(recording.spins[k]) for k in segments]
+        arrays[f"trial_{number}"] = _joined(spins, np.float32(np.nan))
         if recording.covariates is not None:
             rows.append(_joined([recording.covariates[k] for k in segments], np.float64(0)))
     if rows:
@@ -35,8 +35,7 @@ def to_npz(recording: Segments) -> bytes:
     return buffer.getvalue()
 
 
-def _with_gaps(spins: Spins) -> npt.NDArray[Any]:
-    """Missing entries as NaN."""
+def _with_nan(spins: npt.NDArray[np.int8]) -> npt.NDArray[Any]:
     return spins if spins.all() else np.where(spins == 0, np.float32(np.nan), spins.astype(np.float32))
 
 
@@ -49,8 +48,8 @@ def _by_trial(recording: Segments) -> list[list[int]]:
 
 
 def _joined(segments: list[npt.NDArray[Any]], between: Any) -> npt.NDArray[Any]:
-    """Segments one after the other, with one row of `between` in each gap."""
+    """Segments one after the other, with rows of `between` in each gap: more of them than a segment may have."""
     if len(segments) == 1:
         return segments[0]
-    gap = np.full((1, segments[0].shape[1]), between)
+    gap = np.full((LONGEST_SILENCE + 1, segments[0].shape[1]), between)
     return np.concatenate([part for x in segments for part in (gap, x)][1:])

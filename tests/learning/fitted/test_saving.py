@@ -30,7 +30,7 @@ def fitted(**options) -> Fit:
 CASES = {
     "plain": {},
     "with errors": {"errors": True},
-    "sampled": {"estimator": "gibbs", "max_iterations": 100, "errors": True},
+    "sampled": {"estimator": "gibbs", "max_iterations": 1000, "errors": True},
     "with a truth": {"truth": draw_couplings(4, 3, seed=7), "start": "signs"},
     "with a prior": {"estimator": "bp", "prior": 3.0, "estep_damping": 0.5, "precision": "float32"},
     "of a child of a seed": {"seed": np.random.SeedSequence(2**80).spawn(3)[2]},

@@ -67,7 +67,7 @@ def test_it_says_what_to_do_about_a_fit_that_did_not_converge() -> None:
     K = found.standard_error.K.copy()
     K[0] = np.inf
     unknown = replace(found, standard_error=found.standard_error._replace(K=K))
-    assert "does not determine: 2; prior=3" in unknown.summary()
+    assert "does not determine: 2; prior=1" in unknown.summary()
 
 
 @pytest.mark.parametrize("options", [{}, {"estimator": "gibbs", "max_iterations": 100}])
