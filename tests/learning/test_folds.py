@@ -64,7 +64,7 @@ def test_trials_are_held_out_whole_and_folds_are_about_equally_long() -> None:
 def test_the_segments_of_one_trial_are_held_out_together() -> None:
     trials = [random_spins(30, 3, seed=k).astype(float) for k in range(1, 5)]
     trials[1][12, 0] = np.nan
-    recording = as_segments(trials)
+    recording = as_segments(trials, missing="drop")
     assert len(recording.spins) == 5
     for k in range(4):
         fold = hold_out(recording, k, 4)
