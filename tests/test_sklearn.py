@@ -149,7 +149,7 @@ def test_a_grid_search_finds_the_better_parameters() -> None:
     )
     search.fit(RECORDING)
     assert search.best_params_ == {"prior": None}
-    first = kising.fit(RECORDING[:134], 2, seed=0, max_iterations=30)
+    first = kising.fit(RECORDING[:134], 2, seed=0, max_iterations=30, prior=None)
     held_out = search.cv_results_["split0_test_score"][0]
     assert held_out == pytest.approx(first.log_likelihood(RECORDING[134:267]), rel=1e-12)
     folds = GridSearchCV(KineticIsing(max_iterations=3), {"hidden": [1, 2]}, cv=3, error_score="raise")
@@ -196,7 +196,7 @@ def test_trials_are_fitted_as_trials_and_held_out_whole() -> None:
     stack = RECORDING.reshape(4, 100, -1)
     assert KineticIsing(1, seed=2).fit(stack).fit_ == kising.fit(stack, 1, seed=2)
     search = GridSearchCV(KineticIsing(0), {"prior": [None, 0.5]}, cv=2).fit(stack)
-    half = kising.fit(stack[2:], 0, seed=0)
+    half = kising.fit(stack[2:], 0, seed=0, prior=None)
     assert search.cv_results_["split0_test_score"][0] == half.log_likelihood(stack[:2])
     with pytest.raises(InputError, match="X has 2 features, but KineticIsing is expecting"):
         found.score([trial[:, :2] for trial in trials])

@@ -69,7 +69,6 @@ import pandas as pd
 from rich.console import Console
 from support.rows import make_runs
 
-from kising.report.build import _points
 from kising.report.claims.paper import claims
 from kising.report.console import show
 from kising.report.figures.curves import curves
@@ -82,7 +81,6 @@ runs = make_runs([
 ])
 summary = summarise(runs)
 print(*summary.columns)
-print(*_points(summary).columns)
 print(*(finding.where for finding in claims(runs, pd.DataFrame()) if finding.figure == "3B, 6, 8"))
 print(next(curves(runs)).caption)
 show(Console(width=200), summary, scaling(runs))
@@ -94,10 +92,9 @@ def test_a_new_block_is_in_every_table_without_being_named_elsewhere() -> None:
         [sys.executable, "-c", WITH_ANOTHER_BLOCK, str(TESTS)], capture_output=True, text=True, check=False
     )
     assert answer.returncode == 0, answer.stderr
-    summary, points, slopes, caption, *tables = answer.stdout.splitlines()
+    summary, slopes, caption, *tables = answer.stdout.splitlines()
     added = {"converged_Q", "converged_Q_low", "rmse_Q_mean", "rmse_Q_sem", "rmse_pruned_Q_sd", "covered_Q"}
     assert added <= set(summary.split())
-    assert {"converged_Q", "rmse_Q_mean", "rmse_Q_sd"} <= set(points.split())
     assert slopes.split() == [*BONDS, "Q"]
     assert "and Q in units" in caption
     headings = [line.split() for line in tables if line.split()[:1] == ["length"]]
