@@ -134,7 +134,9 @@ def test_averages_at_the_true_couplings_are_those_of_whole_segments() -> None:
 
 @pytest.mark.parametrize("task", ["learn", "infer"])
 def test_ids_without_the_block_are_those_of_before_there_was_one(task: str) -> None:
-    learner = {"estimator": "bp", "start": "signs", "bias": False} if task == "learn" else {"estimator": "bp"}
+    learner = {"estimator": "bp"}
+    if task == "learn":
+        learner |= {"start": "signs", "bias": False, "prior": "none"}
     how = {"task": task, "model": {"visible": 6, "hidden": 2}, "learner": learner}
     point = plan(**how).points[0]
     values = point.values()

@@ -89,12 +89,10 @@ def test_a_run_is_a_fit_with_the_biases_of_its_seeds(estimator: str, bias: bool)
 
 @pytest.mark.parametrize("task", ["learn", "infer"])
 def test_ids_without_biases_are_those_of_before_there_were_any(task: str) -> None:
-    learner = {"estimator": "bp", "start": "signs", "max_iterations": 40, "bias": False}
-    how = {
-        "task": task,
-        "model": {"visible": 6, "hidden": 2},
-        "learner": learner if task == "learn" else {"estimator": "bp"},
-    }
+    learner = {"estimator": "bp", "correlations": "corrected"}
+    if task == "learn":
+        learner |= {"start": "signs", "max_iterations": 40, "bias": False, "prior": "none"}
+    how = {"task": task, "model": {"visible": 6, "hidden": 2}, "learner": learner}
     point = plan(**how).points[0]
     values = point.values()
     assert values["learner.bias"] is (False if task == "learn" else None)

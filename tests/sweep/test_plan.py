@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kising.options import LEAVES, Data, Gate, Learner, Model, Score, unused_keys
+from kising.options import LEAVES, READING, Data, Gate, Learner, Model, Score, unused_keys
 from kising.sweep.plan import Plan, point_id_of, run_id_of
 from kising.sweep.spec import parse_spec
 
@@ -112,7 +112,7 @@ def test_values_are_flat_with_one_type_a_column():
     assert values["learner.estep.damping"] == "0.5"
     assert point_of(learner={"decimate": 0.5}).values()["learner.decimate"] == "0.5"
     assert point_of().values()["learner.estep.damping"] == "adaptive"
-    assert {key for key, value in values.items() if value is None} == NOISE | PRIOR | RECORDED
+    assert {key for key, value in values.items() if value is None} == NOISE | PRIOR | RECORDED | LIMIT
 
 
 # --- values that change nothing
@@ -121,6 +121,7 @@ LEARNING = {
     f"learner.{key}"
     for key in (
         "bias",
+        "hidden_couplings",
         "start",
         "step",
         "rate",
@@ -140,7 +141,9 @@ BP = {"learner.correlations", "learner.estep.precision"}
 GRADIENT = {"learner.rate", "learner.momentum"}
 NOISE = {"learner.noise"}
 PRIOR = {"learner.prior"}
-RECORDED = {"data.file", "data.folds", "data.hash"}
+RECORDED = {f"data.{key}" for key in ("file", "folds", "hash", *READING)}
+# The limit of iterations is null unless it is set: it follows from the estimator.
+LIMIT = {"learner.max_iterations"}
 
 
 @pytest.mark.parametrize(
@@ -185,7 +188,7 @@ def test_unused_values_are_null_and_their_sections_hold_defaults(overrides, unus
             others["learner.decimate"] = 0.5
     point = point_of(*overrides)
     assert point.point_id == point_id_of(point.values())
-    assert {key for key, value in point.values().items() if value is None} == unused | RECORDED
+    assert {key for key, value in point.values().items() if value is None} == unused | RECORDED | LIMIT
     for key, value in others.items():
         other = point_of(*overrides, f"{key}={value}")
         assert (other.point_id == point.point_id) == (key in unused)
@@ -245,9 +248,12 @@ def test_the_points_are_the_different_combinations_in_order(keys, count, togethe
 
 # --- ids
 
+#: What was implied when the first ids were made, and has other defaults now.
+FIRST = {"prior": "none", "max_iterations": 300}
+
 
 def test_an_id_is_the_digest_of_canonical_json():
-    point = point_of()
+    point = point_of(learner=FIRST)
     values = {
         key: value
         for key, value in point.values().items()
@@ -257,7 +263,7 @@ def test_an_id_is_the_digest_of_canonical_json():
     assert '"model.strength":1.0' in text
     assert '"model.visible":20' in text
     assert point.point_id == sha256(text.encode()).hexdigest()[:16] == point_id_of(point.values())
-    run = plan_of(realizations=3).run(2)
+    run = plan_of(realizations=3, learner=FIRST).run(2)
     assert run.run_id == run_id_of(point.point_id, 2)
     assert run.run_id == sha256(f'["run","{point.point_id}",2]'.encode()).hexdigest()[:16]
 
@@ -270,8 +276,8 @@ def test_ids_of_every_point_are_those_of_its_values():
 
 def test_an_id_never_changes():
     # These digits were written down once: a change here orphans the results of every sweep ever run.
-    assert point_id() == "f1a5a51ed8cd253e"
-    assert plan_of().run(0).run_id == "2b30516f711e640f"
+    assert point_id(learner=FIRST) == "f1a5a51ed8cd253e"
+    assert plan_of(learner=FIRST).run(0).run_id == "2b30516f711e640f"
     assert plan_of().run(0).network_seed[:2] == (337004592, 4099994568)
 
 

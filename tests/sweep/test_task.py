@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kising import Couplings, bond_scales, draw_couplings, fit, infer, simulate
+from kising.blocks import BLOCKS
 from kising.estimators.registry import AUTO_LARGEST_EXACT, ESTIMATORS
 from kising.learning.checkpoint import load
 from kising.learning.scores import align, bond_shares, pruned, rmse
@@ -38,6 +39,7 @@ def test_learn_is_fit_on_what_the_seeds_say() -> None:
         recording.visible,
         2,
         estimator="bp",
+        correlations="corrected",
         start="signs",
         truth=truth,
         scales=scales,
@@ -71,7 +73,7 @@ def test_what_makes_couplings_sparse_reaches_the_learner(decimate: str | float) 
     scales = bond_scales(6, 2, strength=1.2, connectivity=0.8)
     bonds = bond_shares(truth)
     assert bonds[:3] == tuple(np.count_nonzero(x) / x.size for x in truth[:3]) != (0.8, 0.8, 0.8)
-    assert bonds[3:] == (1.0, 1.0, 1.0, 1.0)
+    assert bonds[3:] == (1.0,) * (len(BLOCKS) - 3)
     result = fit(
         simulate(truth, 400, seed=run.data_seed).visible, 2, estimator="exact", start="signs", truth=truth,
         scales=scales, seed=run.start_seed, max_iterations=40, decimate=decimate, l1=learner["l1"],
@@ -158,7 +160,7 @@ def test_a_run_and_a_fit_learn_the_same_couplings_bit_for_bit(estimator: str, st
     _, _, learned = unpack_couplings(row["couplings"], 6, 2)
     assert Couplings(**learned) == couplings
     assert np.array_equal(unpack_trace(row["trace"]), result.state.trace, equal_nan=True)
-    assert row["iterations"] == result.iterations > 5
+    assert row["iterations"] == result.iterations > 2
 
 
 def test_random_start_is_scored_after_matching_hidden_units() -> None:
@@ -176,7 +178,7 @@ def test_infer_scores_the_estimator_at_the_truth() -> None:
     row = execute(run, 1, None)
     truth = draw_couplings(6, 2, strength=1.2, connectivity=0.8, seed=run.network_seed)
     recording = simulate(truth, 400, seed=run.data_seed)
-    ours = infer(truth, recording.visible, estimator="bp", correlations="corrected")
+    ours = infer(truth, recording.visible, estimator="bp")
     exact = infer(truth, recording.visible, estimator="exact")
     for name in ("m", "mu", "pair"):
         difference = getattr(ours, name) - getattr(exact, name)

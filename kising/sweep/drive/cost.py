@@ -178,8 +178,8 @@ def operations(point: Point, iterations: float) -> float:
     simulation = 0.2 * (nv + nh) ** 2 + 5 * (nv + nh) if point.data.file is None else 0.0
     coupled = _coupled(point)
     estep = estimator.operations_of(nv, nh, learner, coupled=coupled) + 0.3 * nv * (nv + nh)
-    exact = entry("exact").operations_of(nv, nh, learner, coupled=coupled)
-    judge = exact if point.score.exact else 0.0
+    # Only where it was asked for, and Nh is small: 2^Nh of other networks may be beyond floating point.
+    judge = entry("exact").operations_of(nv, nh, learner, coupled=coupled) if point.score.exact else 0.0
     # When learning, one E-step more than iterations: the hidden states are scored at the end.
     once = estep
     if estimator.samples:

@@ -1005,7 +1005,7 @@ def test_parameters_are_those_of_a_point(tmp_path: Path) -> None:
     }
     for task, axes, more in (
         ("learn", estimators, {}),
-        ("learn", by_gradient, {}),
+        ("learn", by_gradient, {"learner": {"max_iterations": 7}}),
         ("infer", estimators, {}),
         ("learn", {}, recorded),
         ("learn", {}, binned),
