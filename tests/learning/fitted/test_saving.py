@@ -150,7 +150,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
-    """Whatever byte is flipped: the file is refused, or what it means has not changed. Every byte of an array counts."""
+    """Whatever byte is flipped: the file is refused, or what it means has not changed. Every byte of arrays counts."""
     found = fitted(max_iterations=2, errors=True)
     path = tmp_path / "fit.npz"
     data = to_bytes(found)
