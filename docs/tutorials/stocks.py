@@ -42,6 +42,8 @@ STARTS = 10  # of the fit whose couplings are shown
 SHUFFLES = 40  # of the control without hidden units
 COIN = -len(STOCKS) * np.log(2)
 THREADS = os.cpu_count() or 1
+# Maximum likelihood: where there is no coupling, z is then a normal number. A prior would make it smaller.
+HOW = {"prior": "none", "max_iterations": 2000}
 BLUE, ORANGE, GREY = "#2563a8", "#d97706", "#6b7280"
 
 
@@ -58,9 +60,7 @@ def learn(recording: object, hidden: int, *, errors: bool = False) -> kising.Fit
     with warnings.catch_warnings():
         # Segments of 3 days have fewer steps than spins, on purpose.
         warnings.simplefilter("ignore", RecordingWarning)
-        fit = kising.fit(
-            recording, hidden, seed=SEED, starts=starts, errors=errors, max_iterations=2000, threads=THREADS
-        )
+        fit = kising.fit(recording, hidden, seed=SEED, starts=starts, errors=errors, threads=THREADS, **HOW)
     if fit.outcome != "converged":
         raise SystemExit(f"the fit with {hidden} hidden spins ended as {fit.outcome}")
     return fit
@@ -152,9 +152,7 @@ def print_couplings(fit: kising.Fit, signs_of_units: np.ndarray) -> None:
 
 def likeliest(spins: pd.DataFrame, hidden: int) -> kising.Fit:
     """The best of several fits from random starts, with standard errors; prints where all of them ended."""
-    fits = [
-        kising.fit(spins, hidden, seed=seed, max_iterations=2000, threads=THREADS) for seed in range(STARTS)
-    ]
+    fits = [kising.fit(spins, hidden, seed=seed, threads=THREADS, **HOW) for seed in range(STARTS)]
     fits.sort(key=lambda fit: -fit.training_log_likelihood)
     best = fits[0]
     maxima: dict[int, list[kising.Fit]] = {}
