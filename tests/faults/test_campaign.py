@@ -35,6 +35,7 @@ def test_killed_drivers_lose_nothing(
     assert counts.kills.total() >= 8
 
 
+@pytest.mark.slow
 def test_killed_drivers_with_mirrors_lose_nothing(
     tmp_path: Path, fault_seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

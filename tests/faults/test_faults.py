@@ -122,6 +122,7 @@ def refusal(out: Path) -> str | None:
         pytest.param(errno.EROFS, True, 1, "read-only", marks=pytest.mark.faults),
     ],
 )
+@pytest.mark.slow
 def test_a_disk_that_refuses_any_of_its_changes_loses_nothing(
     tmp_path: Path, reference: pd.DataFrame, code: int, lasts: bool, stride: int, words: str
 ) -> None:

@@ -66,6 +66,7 @@ def test_the_choice_is_that_of_the_sweep_and_the_fit_is_of_everything(visible, t
     assert choice.reason in page
 
 
+@pytest.mark.slow
 def test_the_same_command_computes_nothing_twice_and_other_data_everything_anew(visible, tmp_path) -> None:
     np.save(tmp_path / "data.npy", visible)
     run(tmp_path / "data.npy")

@@ -21,6 +21,7 @@ def without_numbers(text: str) -> list[str]:
     return [re.sub(r"^J  \w <- \w ", "J  x <- y ", line) for line in lines]
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize(("command", "printed"), SHOWN, ids=[command for command, _ in SHOWN])
 def test_the_command_prints_what_the_page_shows(command, printed, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -89,6 +89,7 @@ def check_result(folder: Path, visible: np.ndarray, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["exact", pytest.param("gibbs", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_the_same_command_goes_on_after_a_kill_bit_for_bit(method, visible, tmp_path) -> None:
     recording, folder = tmp_path / "data.npy", tmp_path / "data.fit"
     np.save(recording, visible)

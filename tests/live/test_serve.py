@@ -120,6 +120,7 @@ def test_the_state_has_progress_nodes_flights_and_failures(finished: Path, tmp_p
     assert live_state(tmp_path / "nowhere")["state"] == "waiting"
 
 
+@pytest.mark.slow
 def test_the_report_follows_the_parts_and_nothing_is_written(finished: Path, tmp_path: Path) -> None:
     path = Path(shutil.copytree(finished, tmp_path / "copy"))
     before = sorted(path.rglob("*"))

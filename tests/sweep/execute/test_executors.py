@@ -479,6 +479,7 @@ def run_child(body: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_ray_of_our_own_is_quiet_and_leaves_nothing_behind() -> None:
     child = run_child("""
         observe = lambda snapshot: None

@@ -164,6 +164,7 @@ DAMAGE = st.one_of(
 
 
 @given(damage=DAMAGE, vanishes=st.booleans())
+@pytest.mark.slow
 def test_no_damage_to_the_log_loses_a_row_or_goes_unnoticed(
     tmp_path_factory: pytest.TempPathFactory, damage: tuple[str, int, int], vanishes: bool
 ) -> None:

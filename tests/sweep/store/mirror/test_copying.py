@@ -258,6 +258,7 @@ def test_a_mirror_that_is_silent_from_the_start(tmp_path: Path, directory: Sweep
     assert len(open_place(url).list("parts")) == 1
 
 
+@pytest.mark.slow
 def test_a_mirror_that_comes_back_empty_gets_everything_again(
     tmp_path: Path, directory: SweepDirectory
 ) -> None:
