@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from kising.estimators import no_hidden
-from kising.estimators.chunks import Chunk, Estimate, empty_estimate, fields
+from kising.estimators.chunks import Chunk, Estimate, Weights, empty_estimate
 from kising.estimators.estep import EStep
 from kising.estimators.gibbs.chains import Errors
 from kising.estimators.parallel import in_order
@@ -27,9 +27,10 @@ def each_chunk(
     nv, nh = couplings.K.shape
     estimate = estep.estimator.estimate if nh else no_hidden.estimate
     slices = as_slices(recording)
+    weights = Weights.of(couplings, slices)
 
     def work(part: slice) -> Out:
-        chunk = fields(couplings, slices, part)
+        chunk = weights.fields(slices, part)
         out = empty_estimate(part.stop - part.start, nv, nh, keep_pairs=keep_pairs)
         return reduce(chunk, out, estimate(couplings, chunk, out, estep=estep, first=part.start))
 

@@ -37,8 +37,8 @@ class Chunk(NamedTuple):
     """B_a, (B, Nh)"""
     g: Array
     """g, (B, Nh)"""
-    largest_inputs: Array
-    """max |u_k| over the recording, (p,)"""
+    bounds: tuple[Array, Array]
+    """of |θ_i| and of |B_a|, whatever the spins and inputs of the recording are, (Nv,) and (Nh,)"""
 
     @property
     def before(self) -> Array:
@@ -60,7 +60,7 @@ class Chunk(NamedTuple):
 
     def take(self, places: npt.NDArray[np.int64]) -> "Chunk":
         """Some of the slices."""
-        rows = {name: x[places] for name, x in self._asdict().items() if name != "largest_inputs"}
+        rows = {name: x[places] for name, x in self._asdict().items() if name != "bounds"}
         return self._replace(**rows)
 
 
@@ -101,16 +101,40 @@ def cut(n_slices: int) -> list[slice]:
     return [slice(k, min(k + CHUNK_SLICES, n_slices)) for k in range(0, n_slices, CHUNK_SLICES)]
 
 
+class Weights(NamedTuple):
+    """What all chunks of a recording share: the weights of known inputs, and how large fields can become."""
+
+    couplings: Couplings
+    on_visible: Array
+    """(Nv, Nv+q)"""
+    on_hidden: Array
+    """(Nh, Nv+q)"""
+    bounds: tuple[Array, Array]
+
+    @classmethod
+    def of(cls, couplings: Couplings, slices: Slices) -> "Weights":
+        """Those of couplings, for a recording."""
+        bias = bool(couplings.h.size)
+        on_visible = known_weights(couplings.J, couplings.h, couplings.F, bias=bias)
+        on_hidden = known_weights(couplings.L, couplings.b, couplings.G, bias=bias)
+        largest = np.concatenate([np.ones(couplings.K.shape[0] + bias), slices.largest_inputs])
+        return cls(
+            couplings, on_visible, on_hidden, (np.abs(on_visible) @ largest, np.abs(on_hidden) @ largest)
+        )
+
+    def fields(self, slices: Slices, part: slice) -> Chunk:
+        """The chunk of slices `part` of the recording."""
+        before, now, known_after, _ = window = slices.window(part, bias=bool(self.couplings.h.size))
+        b = before @ self.on_hidden.T
+        theta = now @ self.on_visible.T
+        g = window.after @ self.couplings.K + b
+        return Chunk(before, now, known_after, theta, b, g, self.bounds)
+
+
 def fields(couplings: Couplings, recording: Slices | Spins, part: slice) -> Chunk:
-    """The chunk of slices `part` of a recording."""
-    bias = bool(couplings.h.size)
+    """The chunk of slices `part` of a recording, by itself."""
     slices = as_slices(recording)
-    window = slices.window(part, bias=bias)
-    before, now = window.known_before, window.known_now
-    b = before @ known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T
-    theta = now @ known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T
-    g = window.after @ couplings.K + b
-    return Chunk(before, now, window.known_after, theta, b, g, slices.largest_inputs)
+    return Weights.of(couplings, slices).fields(slices, part)
 
 
 def known_weights(weights: Array, biases: Array, sensitivity: Array, *, bias: bool) -> Array:
@@ -118,21 +142,6 @@ def known_weights(weights: Array, biases: Array, sensitivity: Array, *, bias: bo
     if not bias and not sensitivity.shape[1]:
         return weights
     return np.concatenate([weights, biases.reshape(len(weights), int(bias)), sensitivity], axis=1)
-
-
-def largest_fields(couplings: Couplings, chunk: Chunk) -> tuple[Array, Array]:
-    """Bounds of |θ_i| and of |B_a|, whatever the spins and inputs of a recording's chunk are."""
-    theta = _bound(couplings.J, couplings.h, couplings.F, chunk.largest_inputs)
-    return theta, _bound(couplings.L, couplings.b, couplings.G, chunk.largest_inputs)
-
-
-def _bound(weights: Array, bias: Array, sensitivity: Array, largest_inputs: Array) -> Array:
-    bound: Array = np.sum(np.abs(weights), axis=1)
-    if bias.any():
-        bound = bound + np.abs(bias)
-    if sensitivity.size:
-        bound = bound + np.abs(sensitivity) @ largest_inputs
-    return bound
 
 
 def empty_estimate(n_slices: int, nv: int, nh: int, *, keep_pairs: bool) -> Estimate:

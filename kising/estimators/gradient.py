@@ -9,7 +9,7 @@ import numpy.typing as npt
 from kising.arguments import INFER
 from kising.arrays import holds_arrays
 from kising.estimators.averaging import each_chunk
-from kising.estimators.chunks import Chunk, Estimate, empty_estimate, fields
+from kising.estimators.chunks import Chunk, Estimate, Weights, empty_estimate
 from kising.estimators.estep import EStep
 from kising.estimators.gibbs.chains import Chains, Errors, sweep
 from kising.estimators.moments import checked
@@ -122,9 +122,10 @@ def sampled_gradient(
     nv, nh = couplings.K.shape
     slices = as_slices(recording)
     moved = chains.copy()
+    weights = Weights.of(couplings, slices)
 
     def work(part: slice) -> Gradient:
-        chunk = fields(couplings, slices, part)
+        chunk = weights.fields(slices, part)
         out = empty_estimate(part.stop - part.start, nv, nh, keep_pairs=False)
         here = moved[part]
         sweep(couplings, chunk, here, out, first=part.start, key=key, iteration=iteration)

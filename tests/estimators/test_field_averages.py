@@ -15,7 +15,7 @@ from support.brute_force import (
 from kising import Couplings, draw_couplings, gradient, infer, simulate
 from kising.blocks import BLOCKS
 from kising.errors import InputError
-from kising.estimators.chunks import CHUNK_SLICES, fields, largest_fields
+from kising.estimators.chunks import CHUNK_SLICES, fields
 from kising.estimators.registry import ESTIMATORS, Estimator
 from kising.estimators.slices import Slices
 from kising.options import choices
@@ -188,7 +188,7 @@ def test_fields_beyond_the_range_of_floats_are_those_of_one_slice_at_a_time(prec
 def test_bounds_of_fields_hold_for_all_spins_and_for_the_inputs_given(hidden: int) -> None:
     couplings, recording, u = network_with_fields(11, hidden=hidden, length=200)
     chunk = fields(couplings, Slices.of([recording], [5 * u]), slice(0, 198))
-    bounds = largest_fields(couplings, chunk)
+    bounds = chunk.bounds
     for field, bound in zip((chunk.theta, chunk.b), bounds, strict=True):
         assert (np.abs(field) <= bound + 1e-12).all()
         assert (bound < 4 * np.abs(field).max(axis=0)).all()

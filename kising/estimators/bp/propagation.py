@@ -41,7 +41,7 @@ from kising.estimators.bp.response import (
     susceptibility,
 )
 from kising.estimators.bp.rules import BELIEF, CLOSED, ITERATED, PRODUCT, RULES
-from kising.estimators.chunks import Chunk, Estimate, largest_fields
+from kising.estimators.chunks import Chunk, Estimate
 from kising.estimators.estep import EStep
 from kising.estimators.totals import sum_lanes
 from kising.kernels.jit import kernel
@@ -109,7 +109,7 @@ def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep,
 def _largest_exponent(couplings: Couplings, chunk: Chunk) -> float:
     """A bound on the logarithm of every product in `lanes`, whatever the spins are."""
     K = np.abs(couplings.K)
-    theta, b = largest_fields(couplings, chunk)
+    theta, b = chunk.bounds
     visible = theta + 4.0 * np.sum(K, axis=1)
     hidden = b + 3.0 * np.sum(K, axis=0)
     return float(max(visible.max(), hidden.max())) + 1.0

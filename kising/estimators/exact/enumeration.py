@@ -11,7 +11,7 @@ time: where a field could pass 160, and in networks with a single hidden spin.
 
 import numpy as np
 
-from kising.estimators.chunks import Chunk, Estimate, largest_fields
+from kising.estimators.chunks import Chunk, Estimate
 from kising.estimators.estep import EStep
 from kising.estimators.exact.lanes import TOGETHER, enumerate_lanes, range_of
 from kising.kernels.jit import kernel
@@ -28,7 +28,7 @@ def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep,
     """Fill `out` with the exact averages of the chunk's slices."""
     out.converged[:] = True
     out.iterations[:] = 1
-    within = range_of(couplings.K, *largest_fields(couplings, chunk)) if out.mu.shape[1] >= TOGETHER else None
+    within = range_of(couplings.K, *chunk.bounds) if out.mu.shape[1] >= TOGETHER else None
     if within is None:
         _one_at_a_time(couplings, chunk, out)
         return
