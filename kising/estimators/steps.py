@@ -68,17 +68,26 @@ class Steps:
     def __len__(self) -> int:
         return len(self.places)
 
-    def fields(self, couplings: Couplings, part: slice) -> StepFields:
-        """The fields of a range of steps."""
+    def fields(self, couplings: Couplings, part: slice, visible: Spins | None = None) -> StepFields:
+        """The fields of a range of steps; `visible`, (B, Nv), stands for s where entries are missing."""
         bias = bool(couplings.h.size)
         t = self.places[part]
         known = self.slices.known(t, bias=bias)
+        if visible is not None:
+            known[:, : self.slices.n_visible] = visible
         return StepFields(
             known,
             after=self.slices.spins[t + 1].astype(np.float64),
             theta=known @ known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T,
             drive=known @ known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T,
         )
+
+    def first(self, couplings: Couplings, states: Spins) -> tuple[StepFields, Array]:
+        """The fields of the first steps, and σ there; `states` has the hidden spins of each step, or all its spins."""
+        nv, nh = couplings.K.shape
+        visible = states[:, :nv] if states.shape[1] > nh else None
+        hidden = states[:, states.shape[1] - nh :].astype(np.float64)
+        return self.fields(couplings, slice(0, len(states)), visible), hidden
 
     def groups(self) -> list[list[slice]]:
         """Whole segments that are gone through together, each group cut into chunks: by the recording alone, never by

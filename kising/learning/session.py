@@ -222,6 +222,7 @@ class Session:
     def result(self, state: EMState, *, errors: bool = False) -> Learned:
         """The result of learning that has ended; `errors` asks for standard errors."""
         couplings = self.step.learned(state)
+        widths = self._prior_widths(state)
         return Learned(
             couplings=couplings.filled,
             converged=converged_blocks(state, self.learner),
@@ -231,8 +232,8 @@ class Session:
             iterations=state.iteration,
             estimator=self.step.estep.estimator.name,
             monte_carlo_error=_filled(self.step.monte_carlo_error(state)),
-            standard_error=_filled(self._standard_error(state)) if errors else None,
-            prior_widths=self._prior_widths(state),
+            standard_error=_filled(self._standard_error(state, widths)) if errors else None,
+            prior_widths=widths,
             state=state,
         )
 
@@ -249,12 +250,11 @@ class Session:
         found = checked_gradient(learned, some, self.scoring_estep, threads=self.threads)
         return prior.widths(learned, freedom_of(found))
 
-    def _standard_error(self, state: EMState) -> Couplings | None:
+    def _standard_error(self, state: EMState, widths: dict[str, float] | None) -> Couplings | None:
         if state.outcome == "diverged":
             return None
         seed = error_seed(self.seed)
         learned, slices = self.step.learned(state), self.problem.slices
-        widths = self._prior_widths(state)
         errors = standard_errors(learned, slices, seed=seed, shift=self.input_shift, widths=widths)
         noise = self.step.monte_carlo_error(state)
         return errors if noise is None else Couplings(*map(np.hypot, errors, noise))

@@ -174,6 +174,11 @@ class Anchor(NamedTuple):
     """whether every row has a matrix of its own"""
     mixture: Mixture
 
+    @property
+    def of_steps(self) -> bool:
+        """Whether the chains are those of steps, not of slices: with M, or where entries are missing."""
+        return self.couplings.couples_slices or self.chains.shape[1] > self.couplings.K.shape[1]
+
 
 @holds_arrays
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def blocks_of_score(score: Array, like: Couplings) -> Couplings:
 
 
 def gradient_of(sums: Complete, n_steps: int, log_likelihood: float, like: Couplings) -> Gradient:
-    """The sums over a recording of so many steps as means over them; `log_likelihood` is a sum too."""
+    """The sums over a recording of `n_steps` steps as means per step; `log_likelihood` is a sum too."""
     nv, nh = like.K.shape
     n = nv + nh
     known = [*range(nv), *([n] if like.h.size else []), *range(n + 1, sums.score.shape[1])]

@@ -89,7 +89,7 @@ class Tile(NamedTuple):
 
 
 def new_tile(units: int, inputs: int, steps: int) -> Tile:
-    """Room for blocks of up to so many steps."""
+    """Room for blocks of at most `steps` steps."""
     # An odd number of rows per spin spreads the spins of one step over the cache.
     stride = (steps + 1 + LANES - 1) // LANES | 1
     sizes = (units, units, inputs, 1, 1, 1, 1, 1, 4)

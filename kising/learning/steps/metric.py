@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.estimators.chunks import fields, known_weights
+from kising.estimators.chunks import fields
 from kising.estimators.estep import EStep
 from kising.estimators.gibbs.chains import Chains
 from kising.estimators.gradient import Gradient
@@ -193,13 +193,9 @@ def information_of(anchor: Anchor, recording: Slices | Spins, prior: Prior | Non
     """The matrices that steps are divided by, of which the metric has the inverses: information, and the precision of
     the prior.
     """
-    sigma = anchor.chains.astype(np.float64)
-    if sigma.shape[1] > anchor.couplings.K.shape[1]:
-        inputs_of = _state_inputs
-    else:
-        inputs_of = _path_inputs if anchor.couplings.couples_slices else _slice_inputs
+    inputs_of = _step_inputs if anchor.of_steps else _slice_inputs
     with one_blas_thread():
-        inputs, freedom = inputs_of(anchor.couplings, recording, sigma)
+        inputs, freedom = inputs_of(anchor.couplings, recording, anchor.chains)
         found = [_matrices(x, weights, anchor) for x, weights in zip(inputs, freedom, strict=True)]
     matrices, weights = (Rows(*x) for x in zip(*found, strict=True))
     if prior is not None:
@@ -218,38 +214,24 @@ def _with_precision(matrices: Array, weights: Array, precision: Array) -> Array:
     return matrices + own[:, :, None] * np.eye(matrices.shape[1])
 
 
-def _slice_inputs(couplings: Couplings, recording: Slices | Spins, sigma: Array) -> tuple[Rows, Rows]:
+def _slice_inputs(couplings: Couplings, recording: Slices | Spins, states: Spins) -> tuple[Rows, Rows]:
     """The inputs x of the spins of the first slices, and 1 - tanh² of the fields on them, given the hidden spins."""
+    sigma = states.astype(np.float64)
     chunk = fields(couplings, recording, slice(0, len(sigma)))
     m = np.tanh(chunk.theta + sigma @ couplings.K.T)
     inputs = Rows(np.hstack([chunk.known_now, sigma]), chunk.known_before)
     return inputs, Rows(1.0 - m**2, 1.0 - np.tanh(chunk.b) ** 2)
 
 
-def _path_inputs(couplings: Couplings, recording: Slices | Spins, sigma: Array) -> tuple[Rows, Rows]:
-    """The same for the first steps of a network with M."""
+def _step_inputs(couplings: Couplings, recording: Slices | Spins, states: Spins) -> tuple[Rows, Rows]:
+    """The same for the first steps, given the states of the hidden spins or, where entries are missing, of all."""
     steps = Steps.of(recording)
-    part = slice(0, len(sigma))
-    found, inner = steps.fields(couplings, part), ~steps.ends[part]
+    found, sigma = steps.first(couplings, states)
+    inner = ~steps.ends[: len(states)]
     x = np.hstack([found.known, sigma])
     m = np.tanh(found.theta + sigma @ couplings.K.T)
-    expected = np.tanh(found.drive + sigma @ couplings.M.T)
-    return Rows(x, x[inner]), Rows(1.0 - m**2, 1.0 - expected[inner] ** 2)
-
-
-def _state_inputs(couplings: Couplings, recording: Slices | Spins, sigma: Array) -> tuple[Rows, Rows]:
-    """The same for the first steps, where the states of all spins are given, missing entries included."""
-    steps, nv = Steps.of(recording), couplings.K.shape[0]
-    part, bias = slice(0, len(sigma)), bool(couplings.h.size)
-    known = steps.slices.known(steps.places[part], bias=bias)
-    known[:, :nv], sigma, inner = sigma[:, :nv], sigma[:, nv:], ~steps.ends[part]
-    theta = known @ known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T
-    drive = known @ known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T
-    x = np.hstack([known, sigma])
-    m = np.tanh(theta + sigma @ couplings.K.T)
-    felt = x[inner] if couplings.M.size else known[inner]
-    expected = np.tanh(drive + sigma @ couplings.M.T if couplings.M.size else drive)
-    return Rows(x, felt), Rows(1.0 - m**2, 1.0 - expected[inner] ** 2)
+    felt, drive = (x, found.drive + sigma @ couplings.M.T) if couplings.M.size else (found.known, found.drive)
+    return Rows(x, felt[inner]), Rows(1.0 - m**2, 1.0 - np.tanh(drive)[inner] ** 2)
 
 
 def _matrices(x: Array, freedom: Array, anchor: Anchor) -> tuple[Array, Array]:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kising.blocks import TABLE
-from kising.estimators.chunks import fields, known_weights
+from kising.estimators.chunks import fields
 from kising.estimators.parallel import one_blas_thread
 from kising.estimators.slices import Slices
 from kising.estimators.steps import Steps
@@ -50,9 +50,8 @@ def observed_shares(anchor: Anchor, recording: Slices | Spins) -> Couplings:
     """The share of the information about every coupling that is left, between LEAST_SHARE and 1."""
     couplings = anchor.couplings
     nv, nh = couplings.K.shape
-    coupled = couplings.couples_slices or anchor.chains.shape[1] > nh
     with one_blas_thread():
-        seen = (_of_steps if coupled else _of_slices)(anchor, recording)
+        seen = (_of_steps if anchor.of_steps else _of_slices)(anchor, recording)
         pairs = [_of_unit(a, seen) for a in range(nh)]
     of_W = np.clip([w for w, _ in pairs], LEAST_SHARE, 1.0).reshape(nh, len(seen.W)).T
     of_unit = np.clip([own for _, own in pairs], LEAST_SHARE, 1.0)
@@ -83,15 +82,9 @@ def _of_steps(anchor: Anchor, recording: Slices | Spins) -> _Seen:
     spins, or of all.
     """
     couplings, steps = anchor.couplings, Steps.of(recording)
-    nv, nh = couplings.K.shape
-    n, bias = len(anchor.chains), bool(couplings.h.size)
-    known = steps.slices.known(steps.places[:n], bias=bias)
-    if anchor.chains.shape[1] > nh:
-        known[:, :nv] = anchor.chains[:, :nv]
-    sigma = anchor.chains[:, -nh:].astype(np.float64) if nh else np.empty((n, 0))
-    theta = known @ known_weights(couplings.J, couplings.h, couplings.F, bias=bias).T + sigma @ couplings.K.T
-    drive = known @ known_weights(couplings.L, couplings.b, couplings.G, bias=bias).T
-    spins = known[:, :nv]
+    n, nv = len(anchor.chains), couplings.K.shape[0]
+    found, sigma = steps.first(couplings, anchor.chains)
+    theta, drive, spins = found.theta + sigma @ couplings.K.T, found.drive, found.known[:, :nv]
     t = 1 + np.flatnonzero(~(steps.begins | steps.ends)[1 : n - 1])
     if not couplings.M.size:
         return _Seen(sigma[t], drive[t - 1], couplings.K, theta[t], spins[t + 1])
