@@ -46,14 +46,14 @@ def _sparse(values: Values) -> Iterator[Conflict]:
     penalised, decimated = isinstance(l1, float) and l1 > 0, decimate not in (None, "none")
     if penalised and decimated:
         yield Conflict(
-            "learner.decimate", "takes the place of learner.l1; where one is on, let the other be none or 0"
+            "learner.decimate", "excludes learner.l1; turn one of them off (decimate: none, or l1: 0)"
         )
     if decimated and values["learner.step"] == "gradient":
-        yield Conflict("learner.decimate", "goes with learner.step: scaled alone, not with gradient")
+        yield Conflict("learner.decimate", "needs learner.step: scaled")
     why = _why_sampled(values)
     for key, on in (("learner.l1", penalised), ("learner.decimate", decimated)):
         if on and why is not None:
-            yield Conflict(key, f"does not go with estimator gibbs{why}; take bp or exact")
+            yield Conflict(key, f"does not work with estimator gibbs{why}; use bp or exact")
 
 
 def _errors(values: Values) -> Iterator[Conflict]:
@@ -62,7 +62,7 @@ def _errors(values: Values) -> Iterator[Conflict]:
     if values["learner.l1"] not in (None, 0) or values["learner.decimate"] not in (None, "none"):
         yield Conflict(
             "score.errors",
-            "are those of maximum likelihood; leave out learner.l1 and learner.decimate, or errors",
+            "cannot be computed with learner.l1 or learner.decimate; leave these out, or errors",
         )
     nv, nh = values["model.visible"], values["model.hidden"]
     if not (isinstance(nv, int) and isinstance(nh, int)):
@@ -73,7 +73,7 @@ def _errors(values: Values) -> Iterator[Conflict]:
         known = f", with {inputs} known input{'s' * (inputs > 1)}," if inputs else ""
         yield Conflict(
             "score.errors",
-            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins{known} has {size}; "
+            f"need a matrix over all couplings, and a network of {nv} visible and {nh} hidden spins{known} has {size}; "
             f"allowed: up to {LARGEST_ERROR_MATRIX}",
         )
 
@@ -89,7 +89,7 @@ def _ascent(values: Values) -> Iterator[Conflict]:
     if why is not None and values["learner.step"] == "gradient":
         yield Conflict(
             "learner.step",
-            f"gradient does not go with estimator gibbs{why}; say scaled, or take another estimator",
+            f"gradient does not work with estimator gibbs{why}; use scaled, or another estimator",
         )
 
 
@@ -141,7 +141,7 @@ def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
         names = listing([f"{x.name}{limit}" for x, limit in zip(able, limits, strict=True)])
         yield Conflict(
             key,
-            f"estimator {entry.name} does not know couplings M among hidden spins; take {names}"
+            f"estimator {entry.name} cannot treat couplings M among hidden spins; use {names}"
             + (f", or {cure}" if cure else ""),
         )
     exact = registry.entry("exact")
@@ -162,9 +162,7 @@ def _gaps(values: Values) -> Iterator[Conflict]:
     if values["data.missing"] and estimator is not None:
         able = [entry.name for entry in registry.ESTIMATORS if entry.gaps]
         if estimator not in (registry.AUTO, *able):
-            message = (
-                f"does not know what to do about missing entries (data.missing); take auto, {listing(able)}"
-            )
+            message = f"cannot treat missing entries (data.missing); use auto, {listing(able)}"
             yield Conflict("learner.estimator", message, estimator)
 
 
@@ -172,8 +170,8 @@ def _truth(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is None:
         return
     for key, value, cure in (
-        ("learner.start", "signs", "say random"),
-        ("learner.decimate", "known", "give a share, or none"),
+        ("learner.start", "signs", "use random"),
+        ("learner.decimate", "known", "give a fraction, or none"),
         ("score.pruned", True, "leave it out"),
     ):
         if values[key] == value and type(values[key]) is type(value):
@@ -185,13 +183,15 @@ def _unread(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is None:
         for leaf in READING.values():
             if values[leaf.key] is not None:
-                yield Conflict(leaf.key, "says how data.file is read, and there is none; leave it out")
+                yield Conflict(
+                    leaf.key, "describes how data.file is read, but there is no data.file; leave it out"
+                )
 
 
 def _inferred(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is not None:
         yield Conflict(
-            "data.file", "task infer needs true couplings, and a recording has none; say task: learn"
+            "data.file", "task infer needs true couplings, and a recording has none; use task: learn"
         )
 
 

@@ -46,7 +46,7 @@ class EStep:
         if gaps and estimator.gaps is None:
             able = listing(entry.name for entry in ESTIMATORS if entry.gaps)
             raise InputError(
-                f"estimator {estimator.name} does not know what to do about missing entries; take auto, {able}, or "
+                f"estimator {estimator.name} cannot treat missing entries; use auto, {able}, or "
                 "missing='drop', which leaves out steps with gaps"
             )
         return cls(estimator=estimator, options=options, sampling=sampling or Sampling())

@@ -76,7 +76,7 @@ def _options_of_the_other_task(document: Document, axes: Axes, task: str | None)
         path = axes.named.get(key, path_of(key))
         if key in axes.named or lookup(document.value, path_of(key))[0]:
             yield document.problem(
-                path, f"is for task {wanted}, but the task is {task}; leave it out, or say task: {wanted}"
+                path, f"is for task {wanted}, but the task is {task}; leave it out, or set task: {wanted}"
             )
 
 
@@ -141,7 +141,7 @@ def _keeping(document: Document, axes: Axes, task: str | None, realizations: int
         return
     if task == "infer":
         yield document.problem(
-            ("keep",), "task infer learns nothing to keep; leave it out, or say task: learn"
+            ("keep",), "task infer learns nothing to keep; leave it out, or set task: learn"
         )
         return
     settled = {leaf.key: _settled(document, f"keep.{leaf.key}", leaf) for leaf in leaves_of(Keep)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from kising.estimators.registry import AUTO, AUTO_LARGEST_EXACT, ESTIMATORS, NAMES
+from kising.estimators.registry import AUTO, AUTO_LARGEST_COUPLED, AUTO_LARGEST_EXACT, ESTIMATORS, NAMES
 from kising.options import (
     LEAVES,
     OTHER_SECTIONS,
@@ -94,10 +94,11 @@ def _lines() -> Iterator[str]:
     yield from (
         "# Keys of a sweep file",
         "",
-        "Made by `kising schema --format markdown`; `kising schema` prints the same as JSON Schema.",
+        "This page lists every key of a sweep file; [Sweeps](../sweeps.md) shows how they fit together. It is generated",
+        "by `kising schema --format markdown`. `kising schema` prints the same as JSON Schema.",
         "",
-        "Any key of `model`, `learner` and `score` can be an axis, and `data.length`. Where a key has no effect, its",
-        "column in the tables is null.",
+        "Any key of `model`, `learner` and `score` can be an axis, and so can `data.length` and `data.missing`. Where a",
+        "key has no effect, its column in the tables is null.",
         "",
         "## The sweep",
         "",
@@ -110,7 +111,8 @@ def _lines() -> Iterator[str]:
         "",
         "## Estimators",
         "",
-        f"`{AUTO}` is exact up to {AUTO_LARGEST_EXACT} hidden spins and gibbs beyond.",
+        f"`{AUTO}` is exact up to {AUTO_LARGEST_EXACT} hidden spins (up to {AUTO_LARGEST_COUPLED} if they are coupled",
+        "to each other) and gibbs beyond that and where entries are missing.",
     )
     yield from ("", "| estimator | what it is | log-likelihood | largest Nh |", "|---|---|---|---|")
     for entry in ESTIMATORS:
@@ -119,12 +121,12 @@ def _lines() -> Iterator[str]:
 
 
 def _table(leaves: Iterator[Leaf]) -> Iterator[str]:
-    yield "| key | values | default | what it does | has an effect with |"
+    yield "| key | what it does | values | default | has an effect with |"
     yield "|---|---|---|---|---|"
     for leaf in leaves:
         default = "required" if leaf.required else f"`{_written(leaf.default)}`"
         allowed = leaf.kind.allowed.replace("|", "\\|")
-        yield f"| `{leaf.key}` | {allowed} | {default} | {leaf.option.help} | {_effect(leaf)} |"
+        yield f"| `{leaf.key}` | {leaf.option.help} | {allowed} | {default} | {_effect(leaf)} |"
 
 
 def _effect(leaf: Leaf) -> str:
@@ -147,6 +149,6 @@ def _effect(leaf: Leaf) -> str:
 
 
 def _written(value: Any) -> str:
-    """A default as a sweep file has it."""
+    """A default, as it is written in a sweep file."""
     words = {None: "null", True: "true", False: "false", "": '""'}
     return words[value] if isinstance(value, bool | None) or value == "" else str(value)

@@ -128,7 +128,7 @@ def test_who_does_not_know_gaps_says_so():
     data = visible.astype(float)
     data[5, 1] = np.nan
     with pytest.raises(
-        InputError, match=r"estimator bp does not know .* missing entries; take auto, exact, gibbs, or"
+        InputError, match=r"estimator bp cannot treat missing entries; use auto, exact, gibbs, or"
     ):
         infer(couplings, data, covariates=covariates, estimator="bp")
     data[7] = np.nan

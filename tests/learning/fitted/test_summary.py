@@ -81,7 +81,9 @@ def test_errors_afterwards_where_there_are_none() -> None:
     found = fitted(max_iterations=5)
     with pytest.raises(InputError, match="visible has 1999 steps, the training data had 2000"):
         found.with_errors(RECORDING[1:])
-    with pytest.raises(InputError, match="errors: are those of maximum likelihood; leave out"):
+    with pytest.raises(
+        InputError, match=r"errors: cannot be computed with learner.l1 or learner.decimate; leave"
+    ):
         fitted(l1=1.0, max_iterations=5).with_errors(RECORDING)
     with pytest.raises(InputError, match="couplings that diverged"):
         replace(found, outcome="diverged").with_errors(RECORDING)

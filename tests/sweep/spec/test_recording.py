@@ -124,7 +124,7 @@ MISTAKES = {
     ),
     "signs": (
         {"learner": {"start": "signs"}},
-        "learner.start: signs needs true couplings, and a recording (data.file) has none; say random",
+        "learner.start: signs needs true couplings, and a recording (data.file) has none; use random",
     ),
     "known": ({"learner": {"decimate": "known"}}, "learner.decimate: known needs true couplings"),
     "pruned": ({"score": {"pruned": True}}, "score.pruned: true needs true couplings"),
@@ -234,7 +234,10 @@ def test_mistakes_of_reading_are_named(file: Path, spike_times: Path) -> None:
         ({"file": str(spike_times), "bin": 20}, "data.bin: 20 is not a duration"),
         ({"file": str(file), "key": "nothing"}, "data.file: "),
         ({"file": str(spike_times), "bin": "20ms", "trials": "nowhere.csv"}, "nowhere.csv: cannot read"),
-        ({"length": 100, "bin": "20ms"}, "data.bin: says how data.file is read, and there is none"),
+        (
+            {"length": 100, "bin": "20ms"},
+            "data.bin: describes how data.file is read, but there is no data.file",
+        ),
     ]
     for data, message in cases:
         with pytest.raises(SpecError) as caught:
