@@ -87,7 +87,7 @@ def test_spins_that_are_silent_in_some_training_data_have_no_part_in_the_scores(
     rare[100:110] = 1  # inside the first block alone
     np.save(tmp_path / "data.npy", np.hstack([visible, rare]))
     result = run(tmp_path / "data.npy")
-    assert "no part in the scores: spin 6 never changed in the training data of some fold" in result.stderr
+    assert "left out: spin 6 never changed in the training data of some fold" in result.stderr
     assert set(rows(tmp_path / "data.fit")["model.visible"]) == {6}
     with np.load(tmp_path / "data.fit" / "couplings.npz") as found:
         assert found["J"].shape == (7, 7)

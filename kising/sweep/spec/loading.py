@@ -64,7 +64,7 @@ def _read_text(path: Path) -> str:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise refuse("is a directory, not a sweep file")
-        if not stat.S_ISREG(mode):  # opening a pipe could wait for ever
+        if not stat.S_ISREG(mode):  # opening a pipe could block forever
             raise refuse("is not a regular file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

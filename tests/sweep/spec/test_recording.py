@@ -254,7 +254,7 @@ def test_spins_that_are_silent_in_some_training_data_have_no_part(tmp_path: Path
     assert spec.model.visible == 4
     recording = recording_of(spec.data)
     assert recording.columns == (0, 1, 2, 3)
-    assert "no part in the scores: spin 4 never changed in the training data" in recording.notes[-1]
+    assert "left out: spin 4 never changed in the training data" in recording.notes[-1]
     np.save(tmp_path / "spins.npy", spins[:, 4:])
     with pytest.raises(SpecError, match="every spin is constant in the training data of some fold"):
         spec_of(tmp_path / "spins.npy")
