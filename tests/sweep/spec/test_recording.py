@@ -131,7 +131,7 @@ MISTAKES = {
     "infer": ({"task": "infer"}, "data.file: task infer needs true couplings"),
     "couplings": (
         {"keep": {"couplings": True}},
-        "keep.couplings: true couplings are kept beside learned ones",
+        "keep.couplings: it also keeps true couplings",
     ),
     "visible": (
         {"axes": {"model.hidden": [1], "model.visible": [2, 3]}},
