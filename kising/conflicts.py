@@ -1,4 +1,4 @@
-"""Options that do not go together, and what to do about it.
+"""Options that exclude each other, and what to do about it.
 
 A rule looks at several options and yields the conflicts among them. Sweep files and keyword arguments are checked by
 the same rules.
@@ -16,26 +16,26 @@ from kising.options import LARGEST_ERROR_MATRIX, READING, Task
 
 
 class Conflict(NamedTuple):
-    """Options that do not go together."""
+    """Options that exclude each other."""
 
     key: str
     """the one to change"""
     message: str
     value: Any = None
-    """its value, where the message is about it"""
+    """its value, if the message is about it"""
 
 
 Values = Mapping[str, Any]
 
-#: Beside the options, what rules may ask for: the number of known inputs of a recording.
+#: A value that rules may use besides the options: the number of known inputs of a recording.
 INPUTS: Final = "inputs"
 
 
 class Rule(NamedTuple):
-    """What must hold of several options together."""
+    """A condition on several options together."""
 
     keys: tuple[str, ...]
-    """the options it looks at; a value that is mistaken by itself is None"""
+    """the options it looks at; a value that is invalid by itself is None"""
     conflicts: Callable[[Values], Iterator[Conflict]]
     task: Task | None = "learn"
     """the task it is for; None: both"""
@@ -130,7 +130,7 @@ def _true_couplings(values: Values) -> Iterator[Conflict]:
 
 
 def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
-    """What does not go with couplings M among hidden spins."""
+    """Conflicts with couplings M among hidden spins."""
     hidden, estimator = values["model.hidden"], values["learner.estimator"]
     if not isinstance(hidden, int) or hidden == 0 or estimator is None:
         return

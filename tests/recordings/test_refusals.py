@@ -26,7 +26,7 @@ class Group(dict):
 
 
 BAD = {
-    "complex": (X * 1j, "complex numbers; take data.real"),
+    "complex": (X * 1j, "complex numbers; give data.real"),
     "text": (X.astype(str), r"the recording: text; convert it with data.astype\(float\)"),
     "bytes": (X.astype("S2"), ": text; convert"),
     "dates": (np.zeros((9, 2), "M8[s]"), ": dates; leave"),

@@ -225,7 +225,7 @@ def test_runs_that_diverged_are_set_apart() -> None:
     for row in rows[::20]:
         row["rmse_pair"] = 1e9
     assert [one.verdict for one in found(rows, "2C")] == ["holds"] * 2
-    assert "4 of 80 runs apart" in found(rows, "2C")[0].quantity
+    assert "4 of 80 runs left out" in found(rows, "2C")[0].quantity
 
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(0.5, "does not hold"), (1.5, "holds")])
