@@ -16,7 +16,8 @@ from kising import Couplings
 # Tests that give their processes another XDG_CACHE_HOME must not have them compile all kernels anew.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache"))
 
-# Under nohup, SIGHUP would be ignored by all that the tests start too, and sweeps would not stop on it.
+# Under nohup hangups are ignored, here and in all processes that tests start, which would then not stop for one. A
+# handler of Python's own is not inherited by these.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda number, frame: None)
 
