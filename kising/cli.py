@@ -404,11 +404,6 @@ def report(directory: Path, form: str) -> None:
     "--address", metavar="HOST:PORT", help="Choose --hidden on the Ray cluster there; see `kising run`."
 )
 @click.option("--local-debug", is_flag=True, help="Choose --hidden in this process, without Ray.")
-@click.option(
-    "--missing",
-    type=click.Choice(["sample", "drop"]),
-    help="Missing entries: average over them, or leave out steps that have any [sample].",
-)
 @reading_flags()
 @flags(FIT)
 @_plainly
@@ -422,7 +417,6 @@ def fit(
     folds: int,
     address: str | None,
     local_debug: bool,
-    missing: str | None,
     **options: Any,
 ) -> None:
     """Learn couplings from a recording of your own: .npy, .npz, .csv, .tsv, .parquet or .mat, one row per time step.
@@ -434,7 +428,7 @@ def fit(
     from kising.fitting.command import run as run_fit
     from kising.sweep.drive.signals import stop_on_signals
 
-    reading = {name: options.pop(name) for name in READING} | {"missing": missing}
+    reading = {name: options.pop(name) for name in READING}
     request = Request(
         file=file,
         hidden=hidden,

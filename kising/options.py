@@ -143,9 +143,18 @@ def _recorded(gate: Gate) -> str | None:
     return "only data.file uses it" if gate.file is None else None
 
 
-def _reading(kind: Kind, text: str) -> Option:
+def _reading(kind: Kind, text: str, *, since: int = 9, argument: str | None = None) -> Option:
     """An option of `read_recording`. Points are identified by the hash of what was read, not by how it was."""
-    return Option(kind=kind, help=text, applies=(_recorded,), since=9, varies=False, in_ids=False, reads=True)
+    return Option(
+        kind=kind,
+        help=text,
+        applies=(_recorded,),
+        since=since,
+        varies=False,
+        in_ids=False,
+        reads=True,
+        argument=argument,
+    )
 
 
 class Section(BaseModel):
@@ -215,6 +224,11 @@ class Model(Section):
 class Data(Section):
     """The recording: simulated, or read from a file and held out fold by fold. A file sets model.visible and length."""
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether entries are missing."""
+        return bool(self.missing or self.absent)
+
     length: Annotated[int, Option(kind=Whole(3), help="Length T in time steps.")]
     missing: Annotated[
         float,
@@ -248,6 +262,26 @@ class Data(Section):
     delimiter: Annotated[
         str | None, _reading(OptionalText(), "What separates the cells of a text file; null: recognised.")
     ] = None
+    gaps: Annotated[
+        str,
+        _reading(
+            Choice("a way to treat missing entries", ("sample", "drop")),
+            "Missing entries of the recording: average over them, or leave out steps that have any.",
+            since=10,
+            argument="missing",  # in sweep files, `missing` is the share that is hidden of simulated networks
+        ),
+    ] = "sample"
+    absent: Annotated[
+        float,
+        Option(
+            kind=Real(least=0, below=1),
+            help="Fraction of the recording's entries that are missing; kising writes it.",
+            applies=(_recorded,),
+            since=10,
+            varies=False,
+            in_ids=False,  # the hash knows
+        ),
+    ] = 0.0
     folds: Annotated[
         int,
         Option(
@@ -599,7 +633,9 @@ LEAVES: Mapping[str, Leaf] = {
 
 #: Those that say how data.file is read, by the name of the argument of `read_recording`.
 READING: Mapping[str, Leaf] = {
-    key.removeprefix("data."): leaf for key, leaf in LEAVES.items() if leaf.option.reads
+    leaf.option.argument or key.removeprefix("data."): leaf
+    for key, leaf in LEAVES.items()
+    if leaf.option.reads
 }
 
 
@@ -716,8 +752,12 @@ def _why_sampled(values: Values) -> str | None:
     estimator, coupled = values["learner.estimator"], values["learner.hidden_couplings"] is True
     if estimator is None:
         return None
-    gaps = bool(values["data.missing"])
-    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=gaps)
+    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=_incomplete(values))
+
+
+def _incomplete(values: Values) -> bool:
+    """Whether entries are missing: hidden at random, or in the recording itself."""
+    return bool(values["data.missing"]) or bool(values["data.absent"])
 
 
 def _enumerable(values: Values) -> Iterator[Conflict]:
@@ -778,13 +818,16 @@ def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
 
 def _gaps(values: Values) -> Iterator[Conflict]:
     estimator = values["learner.estimator"]
-    if values["data.missing"] and estimator is not None:
+    if _incomplete(values) and estimator is not None:
         able = [entry.name for entry in registry.ESTIMATORS if entry.gaps]
         if estimator not in (registry.AUTO, *able):
-            message = (
-                f"does not know what to do about missing entries (data.missing); take auto, {listing(able)}"
+            recorded = bool(values["data.absent"])
+            where = "the recording has some" if recorded else "data.missing hides some"
+            cure = (
+                ", or leave out steps with gaps (data.gaps: drop; in fit, missing: drop)" if recorded else ""
             )
-            yield Conflict("learner.estimator", message, estimator)
+            message = f"{estimator} does not know what to do about missing entries, and {where}; take auto, "
+            yield Conflict("learner.estimator", f"{message}{listing(able)}{cure}")
 
 
 def _truth(values: Values) -> Iterator[Conflict]:
@@ -803,7 +846,7 @@ def _truth(values: Values) -> Iterator[Conflict]:
 def _unread(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is None:
         for leaf in READING.values():
-            if values[leaf.key] is not None:
+            if values[leaf.key] not in (None, leaf.default):
                 yield Conflict(leaf.key, "says how data.file is read, and there is none; leave it out")
 
 
@@ -815,7 +858,13 @@ def _inferred(values: Values) -> Iterator[Conflict]:
 
 
 #: What decides whether the estimator samples.
-_SAMPLED: Final = ("learner.estimator", "model.hidden", "learner.hidden_couplings", "data.missing")
+_SAMPLED: Final = (
+    "learner.estimator",
+    "model.hidden",
+    "learner.hidden_couplings",
+    "data.missing",
+    "data.absent",
+)
 
 RULES: Final = (
     Rule((*_SAMPLED, "learner.step", "learner.l1", "learner.decimate"), _sparse),
@@ -839,7 +888,7 @@ RULES: Final = (
         _true_couplings,
         task="infer",
     ),
-    Rule(("data.missing", "learner.estimator"), _gaps, task=None),
+    Rule(("data.missing", "data.absent", "learner.estimator"), _gaps, task=None),
     Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
     Rule(("data.file", *(leaf.key for leaf in READING.values())), _unread, task=None),
     Rule(("data.file",), _inferred, task="infer"),
