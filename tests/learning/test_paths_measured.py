@@ -175,7 +175,7 @@ def test_intervals_hold_the_truth(
     coupled: float, share: float, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Errors from samples also where exact ones can be had.
-    monkeypatch.setattr("kising.learning.errors.exact_errors", lambda couplings: False)
+    monkeypatch.setattr("kising.learning.errors.standard.exact_errors", lambda couplings: False)
     flags: list[dict[str, np.ndarray]] = []
     for network in range(100, 100 + NETWORKS):
         truth, visible = drawn(network, 10_000, coupled=coupled)

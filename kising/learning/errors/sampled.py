@@ -26,7 +26,7 @@ from kising.estimators.paths.statistics import window
 from kising.estimators.paths.timeline import Timeline
 from kising.estimators.sampling import Sampling
 from kising.estimators.slices import Slices
-from kising.learning.information import inverse_diagonal, moved_biases, prior_information
+from kising.learning.errors.information import inverse_diagonal, moved_biases, prior_information
 from kising.learning.layout import Rows, from_rows, rows_of
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
