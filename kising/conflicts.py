@@ -97,8 +97,12 @@ def _why_sampled(values: Values) -> str | None:
     estimator, coupled = values["learner.estimator"], values["learner.hidden_couplings"] is True
     if estimator is None:
         return None
-    gaps = bool(values["data.missing"])
-    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=gaps)
+    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=_incomplete(values))
+
+
+def _incomplete(values: Values) -> bool:
+    """Whether entries are missing: hidden at random, or in the recording itself."""
+    return bool(values["data.missing"]) or bool(values["data.absent"])
 
 
 def _enumerable(values: Values) -> Iterator[Conflict]:
@@ -159,13 +163,16 @@ def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
 
 def _gaps(values: Values) -> Iterator[Conflict]:
     estimator = values["learner.estimator"]
-    if values["data.missing"] and estimator is not None:
+    if _incomplete(values) and estimator is not None:
         able = [entry.name for entry in registry.ESTIMATORS if entry.gaps]
         if estimator not in (registry.AUTO, *able):
-            message = (
-                f"does not know what to do about missing entries (data.missing); take auto, {listing(able)}"
+            recorded = bool(values["data.absent"])
+            where = "the recording has some" if recorded else "data.missing hides some"
+            cure = (
+                ", or leave out steps with gaps (data.gaps: drop; in fit, missing: drop)" if recorded else ""
             )
-            yield Conflict("learner.estimator", message, estimator)
+            message = f"{estimator} does not know what to do about missing entries, and {where}; take auto, "
+            yield Conflict("learner.estimator", f"{message}{listing(able)}{cure}")
 
 
 def _truth(values: Values) -> Iterator[Conflict]:
@@ -184,7 +191,7 @@ def _truth(values: Values) -> Iterator[Conflict]:
 def _unread(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is None:
         for leaf in READING.values():
-            if values[leaf.key] is not None:
+            if values[leaf.key] not in (None, leaf.default):
                 yield Conflict(leaf.key, "says how data.file is read, and there is none; leave it out")
 
 
@@ -196,7 +203,13 @@ def _inferred(values: Values) -> Iterator[Conflict]:
 
 
 #: What decides whether the estimator samples.
-_SAMPLED: Final = ("learner.estimator", "model.hidden", "learner.hidden_couplings", "data.missing")
+_SAMPLED: Final = (
+    "learner.estimator",
+    "model.hidden",
+    "learner.hidden_couplings",
+    "data.missing",
+    "data.absent",
+)
 
 RULES: Final = (
     Rule((*_SAMPLED, "learner.step", "learner.l1", "learner.decimate"), _sparse),
@@ -220,7 +233,7 @@ RULES: Final = (
         _true_couplings,
         task="infer",
     ),
-    Rule(("data.missing", "learner.estimator"), _gaps, task=None),
+    Rule(("data.missing", "data.absent", "learner.estimator"), _gaps, task=None),
     Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
     Rule(("data.file", *(leaf.key for leaf in READING.values())), _unread, task=None),
     Rule(("data.file",), _inferred, task="infer"),

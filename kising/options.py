@@ -142,9 +142,18 @@ def _recorded(gate: Gate) -> str | None:
     return "only data.file uses it" if gate.file is None else None
 
 
-def _reading(kind: Kind, text: str) -> Option:
+def _reading(kind: Kind, text: str, *, since: int = 9, argument: str | None = None) -> Option:
     """An option of `read_recording`. Points are identified by the hash of what was read, not by how it was."""
-    return Option(kind=kind, help=text, applies=(_recorded,), since=9, varies=False, in_ids=False, reads=True)
+    return Option(
+        kind=kind,
+        help=text,
+        applies=(_recorded,),
+        since=since,
+        varies=False,
+        in_ids=False,
+        reads=True,
+        argument=argument,
+    )
 
 
 class Section(BaseModel):
@@ -214,6 +223,11 @@ class Model(Section):
 class Data(Section):
     """The recording: simulated, or read from a file and held out fold by fold. A file sets model.visible and length."""
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether entries are missing."""
+        return bool(self.missing or self.absent)
+
     length: Annotated[int, Option(kind=Whole(3), help="Length T in time steps.")]
     missing: Annotated[
         float,
@@ -247,6 +261,26 @@ class Data(Section):
     delimiter: Annotated[
         str | None, _reading(OptionalText(), "What separates the cells of a text file; null: recognised.")
     ] = None
+    gaps: Annotated[
+        str,
+        _reading(
+            Choice("a way to treat missing entries", ("sample", "drop")),
+            "Missing entries of the recording: average over them, or leave out steps that have any.",
+            since=10,
+            argument="missing",  # in sweep files, `missing` is the share that is hidden of simulated networks
+        ),
+    ] = "sample"
+    absent: Annotated[
+        float,
+        Option(
+            kind=Real(least=0, below=1),
+            help="Fraction of the recording's entries that are missing; kising writes it.",
+            applies=(_recorded,),
+            since=10,
+            varies=False,
+            in_ids=False,  # the hash knows
+        ),
+    ] = 0.0
     folds: Annotated[
         int,
         Option(
@@ -598,7 +632,9 @@ LEAVES: Mapping[str, Leaf] = {
 
 #: Those that say how data.file is read, by the name of the argument of `read_recording`.
 READING: Mapping[str, Leaf] = {
-    key.removeprefix("data."): leaf for key, leaf in LEAVES.items() if leaf.option.reads
+    leaf.option.argument or key.removeprefix("data."): leaf
+    for key, leaf in LEAVES.items()
+    if leaf.option.reads
 }
 
 

@@ -49,11 +49,6 @@ from kising.options import READING
     "--address", metavar="HOST:PORT", help="Choose --hidden on the Ray cluster there; see `kising run`."
 )
 @click.option("--local-debug", is_flag=True, help="Choose --hidden in this process, without Ray.")
-@click.option(
-    "--missing",
-    type=click.Choice(["sample", "drop"]),
-    help="Missing entries: average over them, or leave out steps that have any [sample].",
-)
 @reading_flags()
 @flags(FIT)
 @plainly
@@ -67,7 +62,6 @@ def fit(
     folds: int,
     address: str | None,
     local_debug: bool,
-    missing: str | None,
     **options: Any,
 ) -> None:
     """Learn the couplings from a recording of your own.
@@ -79,7 +73,7 @@ def fit(
     from kising.fitting.command import run as run_fit
     from kising.sweep.drive.signals import stop_on_signals
 
-    reading = {name: options.pop(name) for name in READING} | {"missing": missing}
+    reading = {name: options.pop(name) for name in READING}
     request = Request(
         file=file,
         hidden=hidden,
