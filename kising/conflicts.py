@@ -50,10 +50,14 @@ def _sparse(values: Values) -> Iterator[Conflict]:
         )
     if decimated and values["learner.step"] == "gradient":
         yield Conflict("learner.decimate", "goes with learner.step: scaled alone, not with gradient")
-    why = _why_sampled(values)
+    along_paths = values["learner.hidden_couplings"] is True or bool(values["data.missing"])
+    why = _why_sampled(values) if along_paths else None
     for key, on in (("learner.l1", penalised), ("learner.decimate", decimated)):
         if on and why is not None:
-            yield Conflict(key, f"does not go with estimator gibbs{why}; take bp or exact")
+            cause = "with hidden couplings" if values["learner.hidden_couplings"] is True else "with gaps"
+            yield Conflict(
+                key, f"{cause} it does not go with estimator gibbs{why}; leave it out, or take exact"
+            )
 
 
 def _errors(values: Values) -> Iterator[Conflict]:

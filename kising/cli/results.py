@@ -108,17 +108,26 @@ def verify(directory: Path) -> None:
     show_default=True,
     help="What to print: tables, or all that the page says as JSON.",
 )
+@click.option(
+    "--publish",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Also write a Markdown page, its figures and the tables, to be kept beside documentation.",
+)
 @plainly
-def report(directory: Path, form: str) -> None:
+def report(directory: Path, form: str, folder: Path | None) -> None:
     """Print the results, and write a page with figures.
 
     Also writes the tables anew from the parts.
     """
     from kising.report.build import build
+    from kising.report.published import publish
     from kising.report.tables import refresh_tables
 
     frames = refresh_tables(directory)
     built = build(directory, frames)
+    published = None if folder is None else publish(directory, frames, built, folder)
     if form == "json":
         click.echo((built.page.parent / "report.json").read_text())
         return
@@ -126,3 +135,5 @@ def report(directory: Path, form: str) -> None:
     for path in built.figures:
         click.echo(f"Figure: {path}")
     click.echo(f"Page: {built.page}")
+    if published is not None:
+        click.echo(f"Published: {published}")
