@@ -50,7 +50,7 @@ def _sparse(values: Values) -> Iterator[Conflict]:
         )
     if decimated and values["learner.step"] == "gradient":
         yield Conflict("learner.decimate", "goes with learner.step: scaled alone, not with gradient")
-    along_paths = values["learner.hidden_couplings"] is True or bool(values["data.missing"])
+    along_paths = values["learner.hidden_couplings"] is True or _incomplete(values)
     why = _why_sampled(values) if along_paths else None
     for key, on in (("learner.l1", penalised), ("learner.decimate", decimated)):
         if on and why is not None:
