@@ -50,10 +50,14 @@ def _sparse(values: Values) -> Iterator[Conflict]:
         )
     if decimated and values["learner.step"] == "gradient":
         yield Conflict("learner.decimate", "needs learner.step: scaled")
-    why = _why_sampled(values)
+    along_paths = values["learner.hidden_couplings"] is True or _incomplete(values)
+    why = _why_sampled(values) if along_paths else None
     for key, on in (("learner.l1", penalised), ("learner.decimate", decimated)):
         if on and why is not None:
-            yield Conflict(key, f"does not work with estimator gibbs{why}; use bp or exact")
+            cause = "with hidden couplings" if values["learner.hidden_couplings"] is True else "with gaps"
+            yield Conflict(
+                key, f"{cause} it does not work with estimator gibbs{why}; leave it out, or use exact"
+            )
 
 
 def _errors(values: Values) -> Iterator[Conflict]:
@@ -97,8 +101,12 @@ def _why_sampled(values: Values) -> str | None:
     estimator, coupled = values["learner.estimator"], values["learner.hidden_couplings"] is True
     if estimator is None:
         return None
-    gaps = bool(values["data.missing"])
-    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=gaps)
+    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=_incomplete(values))
+
+
+def _incomplete(values: Values) -> bool:
+    """Whether entries are missing: hidden at random, or in the recording itself."""
+    return bool(values["data.missing"]) or bool(values["data.absent"])
 
 
 def _enumerable(values: Values) -> Iterator[Conflict]:
@@ -159,11 +167,16 @@ def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
 
 def _gaps(values: Values) -> Iterator[Conflict]:
     estimator = values["learner.estimator"]
-    if values["data.missing"] and estimator is not None:
+    if _incomplete(values) and estimator is not None:
         able = [entry.name for entry in registry.ESTIMATORS if entry.gaps]
         if estimator not in (registry.AUTO, *able):
-            message = f"cannot treat missing entries (data.missing); use auto, {listing(able)}"
-            yield Conflict("learner.estimator", message, estimator)
+            recorded = bool(values["data.absent"])
+            where = "the recording has some" if recorded else "data.missing hides some"
+            cure = (
+                ", or leave out steps with gaps (data.gaps: drop; in fit, missing: drop)" if recorded else ""
+            )
+            message = f"{estimator} cannot treat missing entries, and {where}; use auto, "
+            yield Conflict("learner.estimator", f"{message}{listing(able)}{cure}")
 
 
 def _truth(values: Values) -> Iterator[Conflict]:
@@ -182,7 +195,7 @@ def _truth(values: Values) -> Iterator[Conflict]:
 def _unread(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is None:
         for leaf in READING.values():
-            if values[leaf.key] is not None:
+            if values[leaf.key] not in (None, leaf.default):
                 yield Conflict(
                     leaf.key, "describes how data.file is read, but there is no data.file; leave it out"
                 )
@@ -196,7 +209,13 @@ def _inferred(values: Values) -> Iterator[Conflict]:
 
 
 #: What decides whether the estimator samples.
-_SAMPLED: Final = ("learner.estimator", "model.hidden", "learner.hidden_couplings", "data.missing")
+_SAMPLED: Final = (
+    "learner.estimator",
+    "model.hidden",
+    "learner.hidden_couplings",
+    "data.missing",
+    "data.absent",
+)
 
 RULES: Final = (
     Rule((*_SAMPLED, "learner.step", "learner.l1", "learner.decimate"), _sparse),
@@ -220,7 +239,7 @@ RULES: Final = (
         _true_couplings,
         task="infer",
     ),
-    Rule(("data.missing", "learner.estimator"), _gaps, task=None),
+    Rule(("data.missing", "data.absent", "learner.estimator"), _gaps, task=None),
     Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
     Rule(("data.file", *(leaf.key for leaf in READING.values())), _unread, task=None),
     Rule(("data.file",), _inferred, task="infer"),

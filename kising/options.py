@@ -142,9 +142,18 @@ def _recorded(gate: Gate) -> str | None:
     return "only data.file uses it" if gate.file is None else None
 
 
-def _reading(kind: Kind, text: str) -> Option:
+def _reading(kind: Kind, text: str, *, since: int = 9, argument: str | None = None) -> Option:
     """An option of `read_recording`. Points are identified by the hash of what was read, not by how it was read."""
-    return Option(kind=kind, help=text, applies=(_recorded,), since=9, varies=False, in_ids=False, reads=True)
+    return Option(
+        kind=kind,
+        help=text,
+        applies=(_recorded,),
+        since=since,
+        varies=False,
+        in_ids=False,
+        reads=True,
+        argument=argument,
+    )
 
 
 class Section(BaseModel):
@@ -218,6 +227,11 @@ class Model(Section):
 class Data(Section):
     """The recording: simulated, or read from a file and held out fold by fold. A file sets model.visible and length."""
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether entries are missing."""
+        return bool(self.missing or self.absent)
+
     length: Annotated[int, Option(kind=Whole(3), help="Length T of the recording, in time steps.")]
     missing: Annotated[
         float,
@@ -252,6 +266,26 @@ class Data(Section):
         str | None,
         _reading(OptionalText(), "Character between the cells of a text file; null: recognise it."),
     ] = None
+    gaps: Annotated[
+        str,
+        _reading(
+            Choice("a way to treat missing entries", ("sample", "drop")),
+            "Missing entries of the recording: average over them, or leave out steps that have any.",
+            since=10,
+            argument="missing",  # in sweep files, `missing` is the fraction removed from simulated recordings
+        ),
+    ] = "sample"
+    absent: Annotated[
+        float,
+        Option(
+            kind=Real(least=0, below=1),
+            help="Fraction of the recording's entries that are missing; written by kising.",
+            applies=(_recorded,),
+            since=10,
+            varies=False,
+            in_ids=False,  # the hash identifies the recording
+        ),
+    ] = 0.0
     folds: Annotated[
         int,
         Option(
@@ -607,7 +641,9 @@ LEAVES: Mapping[str, Leaf] = {
 
 #: The options that say how data.file is read, by the name of the argument of `read_recording`.
 READING: Mapping[str, Leaf] = {
-    key.removeprefix("data."): leaf for key, leaf in LEAVES.items() if leaf.option.reads
+    leaf.option.argument or key.removeprefix("data."): leaf
+    for key, leaf in LEAVES.items()
+    if leaf.option.reads
 }
 
 

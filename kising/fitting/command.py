@@ -133,6 +133,7 @@ def _learner(request: Request, segments: Segments, hidden: int) -> Learner:
     sizes = {
         "model.visible": segments.n_visible,
         "model.hidden": hidden,
+        "data.absent": segments.missing_share,
         INPUTS: segments.n_covariates,
         "score.errors": request.errors is True,
     }

@@ -42,6 +42,7 @@ def _of_sampler(sampler: Sampler | None) -> dict[str, Any]:
         "sampled_iterations": np.array(sampler.iterations),
         "batches": sampler.batches,
         "batch": np.array(sampler.batch),
+        "zeros": sampler.zeros,
     }
 
 
@@ -85,6 +86,7 @@ def _sampler(found: Mapping[str, Any]) -> Sampler | None:
         iterations=int(found["sampled_iterations"]),
         batches=found["batches"],
         batch=int(found["batch"]),
+        zeros=found["zeros"],
     )
 
 

@@ -266,7 +266,7 @@ def _check_sampled(learner: Learner) -> None:
     for name, refused in asked.items():
         if refused:
             raise InputError(
-                f"{name}={getattr(learner, name)!r}: entries are missing and will be sampled, which does not go with "
+                f"{name}={getattr(learner, name)!r}: entries are missing and will be sampled, which does not work with "
                 f"{name}; leave it out, or leave out steps with gaps: missing='drop'"
             )
 

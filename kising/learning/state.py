@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kising.arrays import holds_arrays
 from kising.blocks import BLOCKS
@@ -154,6 +155,8 @@ class Sampler(NamedTuple):
     """sums of the couplings over batches of iterations, in units of the bond scale, (k, n)"""
     batch: int
     """iterations per batch"""
+    zeros: npt.NDArray[np.int64]
+    """for every coupling, in how many of these iterations it was zero, (n,)"""
 
 
 class Mixture(NamedTuple):

@@ -134,5 +134,5 @@ def test_who_does_not_know_gaps_says_so():
     data[7] = np.nan
     wide = np.tile(data, (1, 3))
     many = draw_couplings(15, 2, seed=1)
-    with pytest.raises(InputError, match=r"up to 17 of them, which is too many: .*take estimator gibbs"):
+    with pytest.raises(InputError, match=r"up to 17 of them, which is too many: .*use estimator gibbs"):
         infer(many, wide, estimator="exact")

@@ -261,8 +261,14 @@ def test_the_known_share_is_that_of_the_truth() -> None:
         ),
         ({"decimate": 0.5, "l1": 1.0}, "decimate: excludes learner.l1"),
         ({"decimate": 0.5, "step": "gradient"}, "decimate: needs learner.step: scaled"),
-        ({"decimate": 0.5, "estimator": "gibbs"}, "decimate: does not work with estimator gibbs"),
-        ({"l1": 0.5, "estimator": "gibbs"}, "l1: does not work with estimator gibbs"),
+        (
+            {"decimate": 0.5, "estimator": "gibbs", "hidden_couplings": True},
+            "decimate: with hidden couplings it does not work with estimator gibbs; leave it out, or use exact",
+        ),
+        (
+            {"l1": 0.5, "estimator": "gibbs", "hidden_couplings": True},
+            "l1: with hidden couplings it does not work with estimator gibbs",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(how: dict, message: str) -> None:
