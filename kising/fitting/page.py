@@ -143,8 +143,8 @@ def _score_cells(scores: Mapping[str, Folds], columns: Sequence[str]) -> str:
 def _couplings(found: Fit) -> Iterator[str]:
     yield "<h2>Couplings</h2>"
     yield (
-        "<p>Rows are targets, columns are sources. Red raises the chance of +1, blue lowers it. Colours end at the 99th "
-        "percentile.</p>"
+        "<p>Rows are targets, columns are sources. Red raises the chance of +1, blue lowers it. Colours end at the "
+        "99th percentile.</p>"
     )
     yield from _panels(coupling_figures(found))
 

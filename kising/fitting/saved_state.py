@@ -71,12 +71,12 @@ class SavedState:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self.report(f"the checkpoint cannot be read ({error.strerror}): learning begins anew")
+            self.report(f"the checkpoint cannot be read ({error.strerror}): learning starts again")
             return None
         try:
             return _unpacked(found, self.identity)
         except CheckpointError as error:
-            self.report(f"{error}: learning begins anew")
+            self.report(f"{error}: learning starts again")
             return None
 
     def observe(self, state: EMState) -> None:

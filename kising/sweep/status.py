@@ -175,7 +175,7 @@ def describe_status(path: Path) -> Iterator[str]:
             f"was {_ago(progress.updated)} ago by its own clock: look again before you start another"
         )
     elif alive == "ended" and state != "finished":
-        yield f"  to go on: kising run {path}"
+        yield f"  to resume: kising run {path}"
     listed = [(run.run_id, run.label, run.error or "") for run in progress.failures]
     yield from _failed(path, listed, progress.failed)
 

@@ -178,7 +178,7 @@ def test_ctrl_c_says_how_to_go_on(visible, tmp_path) -> None:
         timeout=180,
     )
     assert stopped.returncode == 128 + signal.SIGINT, stopped.stderr
-    assert "stopped by SIGINT; to go on: kising fit" in stopped.stderr
+    assert "stopped by SIGINT; to resume: kising fit" in stopped.stderr
     assert not (tmp_path / "data.fit" / "fit.json").exists()
     result = run(tmp_path / "data.npy")
     (finished,) = re.findall(r"(\d+) of 9 runs are finished already", result.stderr)

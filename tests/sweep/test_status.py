@@ -116,7 +116,7 @@ def test_a_process_that_has_the_drivers_pid_by_now_is_not_the_driver(directory: 
     progress(directory, pid=os.getpid())
     assert not is_running(directory.path)
     assert headline(directory) == "interrupted, 2 of 6 runs done, 1 failed"
-    assert f"  to go on: kising run {directory.path}" in list(describe_status(directory.path))
+    assert f"  to resume: kising run {directory.path}" in list(describe_status(directory.path))
 
 
 def test_looking_at_the_lock_takes_it_from_nobody(directory: SweepDirectory) -> None:

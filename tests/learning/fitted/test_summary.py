@@ -59,7 +59,7 @@ def test_the_strongest_edges_come_first() -> None:
 
 
 def test_it_says_what_to_do_about_a_fit_that_did_not_converge() -> None:
-    assert "max_iterations=10, or go on with start=fit.couplings" in fitted(max_iterations=5).summary()
+    assert "max_iterations=10, or continue with start=fit.couplings" in fitted(max_iterations=5).summary()
     reckless = fitted(step="gradient", rate=1e4, momentum=0.99)
     assert reckless.outcome == "diverged"
     assert "It diverged: fit again with a smaller rate" in reckless.summary()
