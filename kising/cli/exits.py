@@ -40,7 +40,7 @@ def plainly(command: Callable[..., None]) -> Callable[..., None]:
             click.echo(f"kising: {error}", err=True)
             sys.exit(MISTAKE if isinstance(error, InputError) else FAILED)
         except MemoryError as error:
-            click.echo(f"kising: not enough memory for this: {error}", err=True)
+            click.echo(f"kising: not enough memory: {error}", err=True)
             sys.exit(FAILED)
         except BrokenPipeError:
             # The reader has closed the pipe (`kising status | head`): nobody reads the message.
