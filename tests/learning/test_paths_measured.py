@@ -175,7 +175,7 @@ def test_what_missing_entries_cost(share: float, capsys: pytest.CaptureFixture[s
 def test_intervals_hold_the_truth(
     coupled: float, share: float, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Errors from samples also where exact ones can be had.
+    # Errors from samples, also where exact ones are possible.
     monkeypatch.setattr("kising.learning.errors.standard.exact_errors", lambda couplings: False)
     flags: list[dict[str, np.ndarray]] = []
     for network in range(100, 100 + NETWORKS):
