@@ -304,6 +304,4 @@ def _check_state(state: EMState, session: Session) -> None:
         raise InputError(f"state: it is that of a network of (Nv, Nh) = {state.couplings.K.shape}")
     limit = iteration_limit(session.learner, session.problem.hidden, gaps=session.problem.slices.has_gaps)
     if state.outcome == "stalled" and state.iteration < limit:
-        raise InputError(
-            "state: it ended at its iteration limit, without a step to go on from; give an earlier one"
-        )
+        raise InputError("state: it stalled, without a step to go on from; give an earlier one")
