@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from kising.conflicts import RULES
 from kising.errors import InputError
 from kising.messages import did_you_mean, nearest
-from kising.options import LEAVES, RULES, EStep, Leaf, Learner, Task, gates, unused_keys
+from kising.options import LEAVES, EStep, Leaf, Learner, Task, gates, unused_keys
 from kising.values import RefusedError, WordOrReal
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -2,7 +2,7 @@
 
 From these declarations come the checks of sweep files and of keyword arguments, the flags of `kising fit`, the
 parameter columns of the tables, the JSON Schema (`kising schema`) and the key reference in the documentation. To add
-an option, declare it here and use it where it acts. Options that do not go together are in `RULES`.
+an option, declare it here and use it where it acts. Options that do not go together are in `conflicts.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from kising.blocks import n_couplings
 from kising.estimators import registry
 from kising.estimators.bp.rules import RULES as CORRELATIONS
 from kising.messages import listing
@@ -143,9 +142,18 @@ def _recorded(gate: Gate) -> str | None:
     return "only data.file uses it" if gate.file is None else None
 
 
-def _reading(kind: Kind, text: str) -> Option:
+def _reading(kind: Kind, text: str, *, since: int = 9, argument: str | None = None) -> Option:
     """An option of `read_recording`. Points are identified by the hash of what was read, not by how it was."""
-    return Option(kind=kind, help=text, applies=(_recorded,), since=9, varies=False, in_ids=False, reads=True)
+    return Option(
+        kind=kind,
+        help=text,
+        applies=(_recorded,),
+        since=since,
+        varies=False,
+        in_ids=False,
+        reads=True,
+        argument=argument,
+    )
 
 
 class Section(BaseModel):
@@ -215,6 +223,11 @@ class Model(Section):
 class Data(Section):
     """The recording: simulated, or read from a file and held out fold by fold. A file sets model.visible and length."""
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether entries are missing."""
+        return bool(self.missing or self.absent)
+
     length: Annotated[int, Option(kind=Whole(3), help="Length T in time steps.")]
     missing: Annotated[
         float,
@@ -248,6 +261,26 @@ class Data(Section):
     delimiter: Annotated[
         str | None, _reading(OptionalText(), "What separates the cells of a text file; null: recognised.")
     ] = None
+    gaps: Annotated[
+        str,
+        _reading(
+            Choice("a way to treat missing entries", ("sample", "drop")),
+            "Missing entries of the recording: average over them, or leave out steps that have any.",
+            since=10,
+            argument="missing",  # in sweep files, `missing` is the share that is hidden of simulated networks
+        ),
+    ] = "sample"
+    absent: Annotated[
+        float,
+        Option(
+            kind=Real(least=0, below=1),
+            help="Fraction of the recording's entries that are missing; kising writes it.",
+            applies=(_recorded,),
+            since=10,
+            varies=False,
+            in_ids=False,  # the hash knows
+        ),
+    ] = 0.0
     folds: Annotated[
         int,
         Option(
@@ -599,7 +632,9 @@ LEAVES: Mapping[str, Leaf] = {
 
 #: Those that say how data.file is read, by the name of the argument of `read_recording`.
 READING: Mapping[str, Leaf] = {
-    key.removeprefix("data."): leaf for key, leaf in LEAVES.items() if leaf.option.reads
+    leaf.option.argument or key.removeprefix("data."): leaf
+    for key, leaf in LEAVES.items()
+    if leaf.option.reads
 }
 
 
@@ -632,219 +667,3 @@ def unused_keys(gate: Gate) -> Mapping[str, str]:
             if why is not None:
                 unused[key] = why
     return unused
-
-
-class Conflict(NamedTuple):
-    """Options that do not go together."""
-
-    key: str
-    """the one to change"""
-    message: str
-    value: Any = None
-    """its value, where the message is about it"""
-
-
-Values = Mapping[str, Any]
-
-#: Beside the options, what rules may ask for: the number of known inputs of a recording.
-INPUTS: Final = "inputs"
-
-
-class Rule(NamedTuple):
-    """What must hold of several options together."""
-
-    keys: tuple[str, ...]
-    """the options it looks at; a value that is mistaken by itself is None"""
-    conflicts: Callable[[Values], Iterator[Conflict]]
-    task: Task | None = "learn"
-    """the task it is for; None: both"""
-
-
-def _sparse(values: Values) -> Iterator[Conflict]:
-    l1, decimate = values["learner.l1"], values["learner.decimate"]
-    penalised, decimated = isinstance(l1, float) and l1 > 0, decimate not in (None, "none")
-    if penalised and decimated:
-        yield Conflict(
-            "learner.decimate", "takes the place of learner.l1; where one is on, let the other be none or 0"
-        )
-    if decimated and values["learner.step"] == "gradient":
-        yield Conflict("learner.decimate", "goes with learner.step: scaled alone, not with gradient")
-    along_paths = values["learner.hidden_couplings"] is True or bool(values["data.missing"])
-    why = _why_sampled(values) if along_paths else None
-    for key, on in (("learner.l1", penalised), ("learner.decimate", decimated)):
-        if on and why is not None:
-            cause = "with hidden couplings" if values["learner.hidden_couplings"] is True else "with gaps"
-            yield Conflict(
-                key, f"{cause} it does not go with estimator gibbs{why}; leave it out, or take exact"
-            )
-
-
-def _errors(values: Values) -> Iterator[Conflict]:
-    if values["score.errors"] is not True:
-        return
-    if values["learner.l1"] not in (None, 0) or values["learner.decimate"] not in (None, "none"):
-        yield Conflict(
-            "score.errors",
-            "are those of maximum likelihood; leave out learner.l1 and learner.decimate, or errors",
-        )
-    nv, nh = values["model.visible"], values["model.hidden"]
-    if not (isinstance(nv, int) and isinstance(nh, int)):
-        return
-    inputs = values.get(INPUTS, 0)
-    size = _n_couplings(nv, nh, values)
-    if size > LARGEST_ERROR_MATRIX:
-        known = f", with {inputs} known input{'s' * (inputs > 1)}," if inputs else ""
-        yield Conflict(
-            "score.errors",
-            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins{known} has {size}; "
-            f"allowed: up to {LARGEST_ERROR_MATRIX}",
-        )
-
-
-def _n_couplings(visible: int, hidden: int, values: Values) -> int:
-    coupled = values["learner.hidden_couplings"] is True
-    bias, inputs = values["learner.bias"] is True, values.get(INPUTS, 0)
-    return n_couplings(visible, hidden, bias=bias, inputs=inputs, hidden_couplings=coupled)
-
-
-def _ascent(values: Values) -> Iterator[Conflict]:
-    why = _why_sampled(values)
-    if why is not None and values["learner.step"] == "gradient":
-        yield Conflict(
-            "learner.step",
-            f"gradient does not go with estimator gibbs{why}; say scaled, or take another estimator",
-        )
-
-
-def _why_sampled(values: Values) -> str | None:
-    estimator, coupled = values["learner.estimator"], values["learner.hidden_couplings"] is True
-    if estimator is None:
-        return None
-    gaps = bool(values["data.missing"])
-    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=gaps)
-
-
-def _enumerable(values: Values) -> Iterator[Conflict]:
-    hidden, estimator = values["model.hidden"], values["learner.estimator"]
-    if not isinstance(hidden, int):
-        return
-    asked = []
-    if estimator is not None and estimator != registry.AUTO:
-        others = listing(entry.name for entry in registry.ESTIMATORS if entry.largest_hidden is None)
-        asked.append(
-            (registry.entry(estimator), f"estimator {estimator}", f", or another estimator ({others})")
-        )
-    if values["score.exact"] is True:
-        asked.append((registry.entry("exact"), "score.exact", ", or leave score.exact out"))
-    for entry, name, cure in asked:
-        if entry.largest_hidden is not None and hidden > entry.largest_hidden:
-            message = f"too large for {name}, which sums over 2^hidden states"
-            yield Conflict("model.hidden", f"{message}; allowed: up to {entry.largest_hidden}{cure}", hidden)
-
-
-def _learned_couplings(values: Values) -> Iterator[Conflict]:
-    if values["learner.hidden_couplings"] is True:
-        yield from _coupled(values, "learner.hidden_couplings", "leave it out")
-
-
-def _true_couplings(values: Values) -> Iterator[Conflict]:
-    if values["model.hidden_coupling"]:
-        yield from _coupled(values, "learner.estimator")
-
-
-def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
-    """What does not go with couplings M among hidden spins."""
-    hidden, estimator = values["model.hidden"], values["learner.estimator"]
-    if not isinstance(hidden, int) or hidden == 0 or estimator is None:
-        return
-    able = [entry for entry in registry.ESTIMATORS if entry.knows_M]
-    entry = registry.resolve(estimator, hidden, coupled=True)
-    if not entry.knows_M:
-        limits = (f" (up to {x.largest_coupled} hidden spins)" if x.largest_coupled else "" for x in able)
-        names = listing([f"{x.name}{limit}" for x, limit in zip(able, limits, strict=True)])
-        yield Conflict(
-            key,
-            f"estimator {entry.name} does not know couplings M among hidden spins; take {names}"
-            + (f", or {cure}" if cure else ""),
-        )
-    exact = registry.entry("exact")
-    for one, name in ((entry, f"estimator {entry.name}"), (exact, "score.exact")):
-        asked = one is entry if name != "score.exact" else values["score.exact"] is True
-        if asked and one.largest_coupled is not None and hidden > one.largest_coupled:
-            others = listing([x.name for x in able if x.largest_coupled is None])
-            yield Conflict(
-                "model.hidden",
-                f"too large for {name} with couplings M among hidden spins, which sums over 4^hidden transitions; "
-                f"allowed: up to {one.largest_coupled}" + (f", or estimator {others}" if others else ""),
-                hidden,
-            )
-
-
-def _gaps(values: Values) -> Iterator[Conflict]:
-    estimator = values["learner.estimator"]
-    if values["data.missing"] and estimator is not None:
-        able = [entry.name for entry in registry.ESTIMATORS if entry.gaps]
-        if estimator not in (registry.AUTO, *able):
-            message = (
-                f"does not know what to do about missing entries (data.missing); take auto, {listing(able)}"
-            )
-            yield Conflict("learner.estimator", message, estimator)
-
-
-def _truth(values: Values) -> Iterator[Conflict]:
-    if values["data.file"] is None:
-        return
-    for key, value, cure in (
-        ("learner.start", "signs", "say random"),
-        ("learner.decimate", "known", "give a share, or none"),
-        ("score.pruned", True, "leave it out"),
-    ):
-        if values[key] == value and type(values[key]) is type(value):
-            word = "true" if value is True else value
-            yield Conflict(key, f"{word} needs true couplings, and a recording (data.file) has none; {cure}")
-
-
-def _unread(values: Values) -> Iterator[Conflict]:
-    if values["data.file"] is None:
-        for leaf in READING.values():
-            if values[leaf.key] is not None:
-                yield Conflict(leaf.key, "says how data.file is read, and there is none; leave it out")
-
-
-def _inferred(values: Values) -> Iterator[Conflict]:
-    if values["data.file"] is not None:
-        yield Conflict(
-            "data.file", "task infer needs true couplings, and a recording has none; say task: learn"
-        )
-
-
-#: What decides whether the estimator samples.
-_SAMPLED: Final = ("learner.estimator", "model.hidden", "learner.hidden_couplings", "data.missing")
-
-RULES: Final = (
-    Rule((*_SAMPLED, "learner.step", "learner.l1", "learner.decimate"), _sparse),
-    Rule(
-        (
-            "score.errors",
-            "model.visible",
-            "model.hidden",
-            "learner.bias",
-            "learner.hidden_couplings",
-            "learner.l1",
-            "learner.decimate",
-        ),
-        _errors,
-    ),
-    Rule((*_SAMPLED, "learner.step"), _ascent),
-    Rule(("learner.estimator", "model.hidden", "score.exact"), _enumerable, task=None),
-    Rule((*_SAMPLED, "score.exact"), _learned_couplings),
-    Rule(
-        ("learner.estimator", "model.hidden", "model.hidden_coupling", "score.exact"),
-        _true_couplings,
-        task="infer",
-    ),
-    Rule(("data.missing", "learner.estimator"), _gaps, task=None),
-    Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
-    Rule(("data.file", *(leaf.key for leaf in READING.values())), _unread, task=None),
-    Rule(("data.file",), _inferred, task="infer"),
-)

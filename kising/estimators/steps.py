@@ -73,7 +73,7 @@ class Steps:
         bias = bool(couplings.h.size)
         t = self.places[part]
         known = self.slices.known(t, bias=bias)
-        if visible is not None:
+        if visible is not None and not self.slices.memoryless:
             known[:, : self.slices.n_visible] = visible
         return StepFields(
             known,

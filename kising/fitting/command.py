@@ -15,6 +15,7 @@ import numpy as np
 from kising.arguments import FIT
 from kising.atomic import atomic_write
 from kising.blocks import n_couplings
+from kising.conflicts import INPUTS
 from kising.errors import InputError, RecordingError, RecordingWarning
 from kising.fitting.destination import (
     check_file,
@@ -26,7 +27,7 @@ from kising.fitting.destination import (
     write_results,
 )
 from kising.learning.folds import learnable, too_short
-from kising.options import INPUTS, LARGEST_ERROR_MATRIX
+from kising.options import LARGEST_ERROR_MATRIX
 from kising.recordings import Segments, fittable, read_recording
 from kising.sweep.drive.signals import StopRequest
 
@@ -132,6 +133,7 @@ def _learner(request: Request, segments: Segments, hidden: int) -> Learner:
     sizes = {
         "model.visible": segments.n_visible,
         "model.hidden": hidden,
+        "data.absent": segments.missing_share,
         INPUTS: segments.n_covariates,
         "score.errors": request.errors is True,
     }

@@ -15,6 +15,7 @@ from kising.learning.fitted.summary import tighter_prior
 from kising.learning.selection import MEMORYLESS, OWN, VISIBLE_ONLY, Folds
 from kising.options import iteration_limit
 from kising.report.choice import plus_minus
+from kising.report.page import document
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,19 +71,7 @@ def page(found: Fit, segments: Segments, choice: Choice | None, about: Record) -
         *_panels(learning_figures(found), "two"),
         *_provenance(about),
     ]
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en">',
-            '<head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<link rel="icon" href="data:,">',
-            f"<title>{escape(name)}</title><style>{_STYLE}</style></head>",
-            "<body>",
-            *body,
-            "</body></html>\n",
-        ]
-    )
+    return document(name, body, style=_STYLE)
 
 
 def verdict(found: Fit) -> tuple[str, bool]:

@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from kising.estimators.slices import Slices
@@ -26,8 +28,11 @@ def baseline_learner(learner: Learner, hidden: int) -> Learner:
 def memoryless(slices: Slices) -> Slices:
     """The slices with zeros for s⁻ and s: J and L then act on nothing, whatever they are.
 
-    Learning from these is learning with J = L = 0; inputs stay as they are.
+    Learning from these is learning with J = L = 0; inputs stay as they are. Where entries are missing, a zero would be
+    another one: paths are then told that visible spins act on nothing.
     """
+    if slices.has_gaps:
+        return replace(slices, memoryless=True)
     spins = np.zeros((3 * len(slices), slices.n_visible), dtype=np.int8)
     spins[2::3] = slices.after
     inputs = np.zeros((3 * len(slices), slices.n_inputs))

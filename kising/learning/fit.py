@@ -12,10 +12,11 @@ import numpy as np
 
 from kising.arguments import FIT, check_values
 from kising.arrays import holds_arrays
+from kising.conflicts import INPUTS
 from kising.cores import cores
 from kising.errors import InputError, RecordingWarning
 from kising.estimators.slices import Slices, slices_of
-from kising.learning.errors import standard_errors
+from kising.learning.errors.standard import standard_errors
 from kising.learning.fitted.edges import edge_table
 from kising.learning.fitted.forecasts import Forecasts, forecast_log_likelihood, forecasts
 from kising.learning.fitted.heldout import hidden_states, log_likelihood, visible_states
@@ -28,7 +29,7 @@ from kising.learning.starts import chain_seed, error_seed
 from kising.learning.state import EMState
 from kising.learning.trace import trace_table
 from kising.model import Array, BondScales, Couplings, Recording, as_couplings, simulate
-from kising.options import INPUTS, Learner, iteration_limit
+from kising.options import Learner, iteration_limit
 from kising.recordings import Segments, as_segments, fittable
 from kising.seeds import Seed, as_numbers
 

@@ -21,7 +21,7 @@ from kising.estimators.gradient import Gradient, checked_gradient
 from kising.estimators.sampling import Sampling
 from kising.estimators.slices import Slices, as_slices
 from kising.learning.checkpoint import load
-from kising.learning.errors import standard_errors
+from kising.learning.errors.standard import standard_errors
 from kising.learning.layout import slopes
 from kising.learning.pilots import likeliest_start
 from kising.learning.starts import PATIENCE, chain_seed, draw_start, error_seed

@@ -82,6 +82,11 @@ class Segments:
         """Number of missing entries."""
         return sum(x.size - int(np.count_nonzero(x)) for x in self.spins)
 
+    @property
+    def missing_share(self) -> float:
+        """The fraction of entries that are missing."""
+        return self.n_missing / (self.n_visible * self.n_steps)
+
     def without(self, columns: Iterable[str | int]) -> Segments:
         """The same recording without some spins, given by name or by position in `names`."""
         if isinstance(columns, str):

@@ -116,8 +116,8 @@ def body(content: Content) -> list[str]:
     ]
 
 
-def document(name: str, inside: Iterable[str], *, head: str = "") -> str:
-    """A whole HTML document in the style of reports."""
+def document(name: str, inside: Iterable[str], *, style: str = STYLE, head: str = "") -> str:
+    """A whole HTML document, in the style of reports unless it has its own."""
     return "\n".join(
         [
             "<!doctype html>",
@@ -125,7 +125,7 @@ def document(name: str, inside: Iterable[str], *, head: str = "") -> str:
             '<head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<link rel="icon" href="data:,">',
-            f"<title>{escape(name)}</title><style>{STYLE}</style>{head}</head>",
+            f"<title>{escape(name)}</title><style>{style}</style>{head}</head>",
             "<body>",
             *inside,
             "</body></html>\n",

@@ -30,10 +30,7 @@ _STARTER: Final = """\
 {modeline}
 # {name}: how fast does the error of the learned couplings fall with the length of the recording?
 #
-#   kising plan {file}                   what it will run, and what that will cost; starts nothing
-#   kising run {file} --preset quick     a small version, into results/{name}-quick
-#   kising run {file}                    all of it; run it again to go on after a stop, or after adding values
-#   kising report results/{name}         figures, tables and a page
+{commands}
 #
 # Every key with its values and its default: `kising schema --format markdown`.
 name: {name}
@@ -71,9 +68,7 @@ _RECORDING: Final = """\
 # {visible} visible spins, {steps} time steps{segments}. Every fold is held out once. What was learned from the others
 # is scored on it, beside a network without hidden spins and one without memory.
 #
-#   kising plan {file}              what it will run, and what that will cost; starts nothing
-#   kising run {file}               run it; run it again to go on after a stop, or after adding values
-#   kising report results/{name}    figures, tables and a page
+{commands}
 #
 # Every key with its values and its default: `kising schema --format markdown`.
 name: {name}
@@ -87,12 +82,12 @@ learner:
   estimator: auto # exact for few hidden spins, gibbs for many
   start: random # signs needs the true couplings
   starts: 3 # the likeliest of three short trials goes on
-  prior: 3 # bounds what the recording does not determine
+  prior: auto # found from the recording; bounds what that does not determine
 
 axes:
   model.hidden: {hidden} # the numbers of hidden spins to compare
 
-presets: # a small version, to see that everything works: into results/{name}-quick
+presets: # a small version, to see that everything works
   quick:
     learner: {{starts: 1, max_iterations: 20}}
     axes: {{model.hidden: [0, 1]}}
@@ -110,7 +105,19 @@ def shipped_sweeps() -> dict[str, Path]:
 
 def starter(name: str) -> str:
     """A sweep over lengths of recordings of simulated networks."""
-    return _STARTER.format(modeline=MODELINE, name=name, file=f"{name}.yaml")
+    return _STARTER.format(modeline=MODELINE, name=name, commands=_commands(name))
+
+
+def _commands(name: str) -> str:
+    """What to do with the file, as comments in it."""
+    commands = {
+        f"kising plan {name}.yaml": "what it will run, and what that will cost; starts nothing",
+        f"kising run {name}.yaml --preset quick": f"a small version, into results/{name}-quick",
+        f"kising run {name}.yaml": "all of it; run it again to go on after a stop, or after adding values",
+        f"kising report results/{name}": "figures, tables and a page",
+    }
+    width = max(map(len, commands))
+    return "\n".join(f"#   {command:{width}}  {meaning}" for command, meaning in commands.items())
 
 
 def starter_from(source: str, name: str) -> str:
@@ -133,7 +140,7 @@ def starter_for(recording: Path, name: str, folder: Path) -> str:
     return _RECORDING.format(
         modeline=MODELINE,
         name=name,
-        file=f"{name}.yaml",
+        commands=_commands(name),
         recording=recording.name,
         path=json.dumps(os.path.relpath(recording.resolve(), folder.resolve()), ensure_ascii=False),
         visible=found.n_visible,

@@ -79,10 +79,10 @@ def _costs(plan: Plan, left: NDArray[np.int64]) -> Iterator[str]:
     yield f"estimated memory: {largest / 1e6:.0f} MB per run at most"
     if unknown:
         yield (
-            f"never measured on this machine: {', '.join(sorted(unknown))}; "
-            "the estimate is rough until the first run, or `kising plan --calibrate`; new kernels are "
-            "compiled first, for up to half a minute per worker"
+            f"never measured on this machine: {', '.join(sorted(unknown))}. So the estimate is rough; it gets better "
+            "with the first runs, or with `kising plan --calibrate`"
         )
+        yield "kernels that are not compiled yet take up to half a minute more per worker"
 
 
 def _open(path: Path) -> tuple[Store, Scan] | None:

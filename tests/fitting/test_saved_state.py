@@ -37,10 +37,12 @@ main()
 METHODS = {
     "exact": ["--tolerance", "1e-12", "--max-iterations", "60", "--estimator", "exact"],
     "gibbs": ["--noise", "1e-6", "--max-iterations", "60", "--estimator", "gibbs"],
+    "paths": ["--noise", "1e-6", "--max-iterations", "60", "--hidden-couplings"],
 }
 OPTIONS = {
     "exact": {"tolerance": 1e-12, "max_iterations": 60, "estimator": "exact"},
     "gibbs": {"noise": 1e-6, "max_iterations": 60, "estimator": "gibbs"},
+    "paths": {"noise": 1e-6, "max_iterations": 60, "hidden_couplings": True},
 }
 
 
@@ -88,10 +90,17 @@ def check_result(folder: Path, visible: np.ndarray, method: str) -> None:
     assert not (folder / "checkpoint").exists()
 
 
-@pytest.mark.parametrize("method", ["exact", pytest.param("gibbs", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module")
+def gaps(visible: np.ndarray) -> np.ndarray:
+    """The recording with one entry in ten missing."""
+    return np.where(np.random.default_rng(4).random(visible.shape) < 0.1, np.nan, visible)
+
+
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.slow
-def test_the_same_command_goes_on_after_a_kill_bit_for_bit(method, visible, tmp_path) -> None:
+def test_the_same_command_goes_on_after_a_kill_bit_for_bit(method, visible, gaps, tmp_path) -> None:
     recording, folder = tmp_path / "data.npy", tmp_path / "data.fit"
+    visible = gaps if method == "paths" else visible
     np.save(recording, visible)
     for _ in range(2):
         child = start(recording, method)

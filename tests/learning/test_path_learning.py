@@ -9,9 +9,9 @@ from support.resuming import assert_continues
 from kising import draw_couplings, fit, load_fit, simulate
 from kising.errors import InputError
 from kising.estimators.slices import Slices
-from kising.learning.errors import standard_errors
-from kising.learning.path_errors import path_standard_errors
-from kising.learning.sampled_errors import sampled_standard_errors
+from kising.learning.errors.paths import path_standard_errors
+from kising.learning.errors.sampled import sampled_standard_errors
+from kising.learning.errors.standard import standard_errors
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
 from kising.learning.steps.paths import PathStep

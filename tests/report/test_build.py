@@ -123,7 +123,7 @@ def test_provenance_says_when_the_first_session_began_and_the_last_ended(
     run_sweep(SWEEP, out=tmp_path / "r", in_process=True)
     ended = datetime.now(UTC)
     made = build(tmp_path / "r", refresh_tables(tmp_path / "r")).document["provenance"]
-    names = ("first session began", "last session's last sign")
+    names = ("first session began", "last update")
     times = [datetime.strptime(made[name], "%Y-%m-%d %H:%M:%S %Z").replace(tzinfo=UTC) for name in names]
     assert began <= times[0] < times[1] <= ended
 

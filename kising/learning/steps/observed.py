@@ -84,7 +84,9 @@ def _of_steps(anchor: Anchor, recording: Slices | Spins) -> _Seen:
     couplings, steps = anchor.couplings, Steps.of(recording)
     n, nv = len(anchor.chains), couplings.K.shape[0]
     found, sigma = steps.first(couplings, anchor.chains)
-    theta, drive, spins = found.theta + sigma @ couplings.K.T, found.drive, found.known[:, :nv]
+    theta, drive = found.theta + sigma @ couplings.K.T, found.drive
+    sampled = anchor.chains.shape[1] > sigma.shape[1]
+    spins = anchor.chains[:, :nv].astype(np.float64) if sampled else found.known[:, :nv]
     t = 1 + np.flatnonzero(~(steps.begins | steps.ends)[1 : n - 1])
     if not couplings.M.size:
         return _Seen(sigma[t], drive[t - 1], couplings.K, theta[t], spins[t + 1])

@@ -132,7 +132,7 @@ def kind_of(point: Point) -> Kind:
     words = [point.task, estimator.name, *(str(values[key]) for key in estimator.reads)]
     if _coupled(point):
         words.append("coupled")
-    if point.data.missing:
+    if point.data.has_gaps:
         words.append("gaps")
     if point.task == "learn":
         words += [learner.start, learner.step]
@@ -148,13 +148,13 @@ def kind_of(point: Point) -> Kind:
 def _estimator(point: Point) -> Estimator:
     """The one that will run."""
     return resolve(
-        point.learner.estimator, point.model.hidden, coupled=_has_M(point), gaps=point.data.missing > 0
+        point.learner.estimator, point.model.hidden, coupled=_has_M(point), gaps=point.data.has_gaps
     )
 
 
 def _coupled(point: Point) -> bool:
     """Whether slices depend on each other: through couplings among hidden spins, or missing entries."""
-    return _has_M(point) or point.data.missing > 0
+    return _has_M(point) or point.data.has_gaps
 
 
 def _has_M(point: Point) -> bool:

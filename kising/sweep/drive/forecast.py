@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kising.sweep.drive.counts import Flight
     from kising.sweep.plan import Plan, Run
 
-#: Points that are looked at to add up the work of a sweep; of more, every so many-th.
+#: Points that are looked at to add up the work of a sweep; of more, every n-th.
 MOST_POINTS: Final = 20_000
 
 

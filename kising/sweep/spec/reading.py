@@ -110,8 +110,11 @@ def _document(spec: SweepSpec) -> dict[str, Any]:
     left_out = {key for axis in spec.axes for key in axis.keys}
     left_out |= {key for key, leaf in LEAVES.items() if leaf.option.task not in (None, spec.task)}
     if spec.data.file is None:
-        left_out |= {"data.file", "data.folds", "data.hash"}
-    left_out |= {leaf.key for name, leaf in READING.items() if getattr(spec.data, name) is None}
+        left_out |= {"data.file", "data.folds", "data.hash", "data.absent"}
+    reading = {leaf.key: leaf.default for leaf in READING.values()}
+    left_out |= {
+        x for x, default in reading.items() if getattr(spec.data, x.removeprefix("data.")) == default
+    }
 
     def section(value: BaseModel, prefix: str) -> dict[str, Any]:
         inner = {

@@ -62,7 +62,7 @@ def _read(
     from kising.recordings import fittable, read_recording
 
     try:
-        found = fittable(read_recording(path, **dict(reading), missing="drop"))
+        found = fittable(read_recording(path, **dict(reading)))
         return found if folds is None else learnable(found, folds)
     except RecordingError:
         raise
@@ -95,7 +95,7 @@ def recording_of(data: Data) -> Segments | None:
     if data.file is None:
         return None
     try:
-        reading = {name: getattr(data, name) for name in READING}
+        reading = {name: getattr(data, leaf.key.removeprefix("data.")) for name, leaf in READING.items()}
         recording = read_content(data.file, data.folds, {k: v for k, v in reading.items() if v is not None})
     except RecordingError as error:
         if Path(data.file).exists():
@@ -123,18 +123,20 @@ def with_recording(document: Document) -> tuple[Document, list[Problem]]:
     folds = _value(document, "data.folds") or LEAVES["data.folds"].default
     problems = list(_realizations(document, folds))
     known = [_value(document, key) for key in ("data.hash", *SIZES)]
+    absent = _value(document, "data.absent") or 0.0
     if all(known):
         digest, *sizes = known
     else:
-        digest, sizes = None, list(_UNKNOWN)
+        digest, sizes, absent = None, list(_UNKNOWN), 0.0
         try:
             recording = read_content(path, folds, reading)
         except RecordingError as error:
             problems.append(document.problem(FILE, str(error)))
         else:
             digest, sizes = content_hash(recording), [recording.n_visible, recording.n_steps]
+            absent = recording.missing_share
             problems += _too_short(document, recording, folds)
-    changed = {"data.file": path, "data.hash": digest, "realizations": folds}
+    changed = {"data.file": path, "data.hash": digest, "data.absent": absent, "realizations": folds}
     changed |= {READING[name].key: value for name, value in reading.items()}
     return _filled(document, changed, tuple(sizes)), problems
 

@@ -150,7 +150,7 @@ class SweepDirectory:
         """Name the holder of the lock, after a moment in which a new holder can write driver.json."""
         for _ in range(5):
             holder = self.holder()
-            if holder is not None and not (holder.host == socket.gethostname() and _is_dead(holder.pid)):
+            if holder is not None and not (holder.host == socket.gethostname() and is_dead(holder.pid)):
                 return (
                     f"{self.path} is in use: pid {holder.pid} on {holder.host} has been running it "
                     f"since {holder.since}; wait for it, or stop it first"
@@ -201,7 +201,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _is_dead(pid: int) -> bool:
+def is_dead(pid: int) -> bool:
+    """Whether no process of this machine has this number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -123,7 +123,7 @@ def test_advice_is_written_as_flags_where_flags_are_used() -> None:
 
 def test_inputs_count_among_the_couplings_that_have_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     couplings = 6 * 6 + 2 * 12 + 8  # J, K, L, h and b
-    monkeypatch.setattr("kising.options.LARGEST_ERROR_MATRIX", couplings)
+    monkeypatch.setattr("kising.conflicts.LARGEST_ERROR_MATRIX", couplings)
     inputs = np.random.default_rng(2).standard_normal(2000)
     assert fitted(errors=True, max_iterations=2).standard_error is not None
     with pytest.raises(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from support.spin_data import random_spins
 
 from kising.errors import RecordingError, SpecError
@@ -227,6 +228,30 @@ def test_ids_depend_on_what_was_read_not_on_how(file: Path, tmp_path: Path) -> N
     )
     assert point_ids(one) == point_ids(spec_of(file))
     assert not set(point_ids(other)) & set(point_ids(one))
+
+
+def test_gaps_are_kept_unless_they_are_to_be_dropped(file: Path) -> None:
+    spins = random_spins(90, 4).astype(float)
+    spins[[20, 50], [1, 2]] = np.nan
+    np.savez(file, spins=spins)
+    kept = spec_of(file)
+    assert (kept.data.length, kept.data.absent) == (90, pytest.approx(2 / 360))
+    assert recording_of(kept.data).n_missing == 2
+    assert parse_spec(yaml.safe_load(dump_spec(kept))) == kept
+    assert {point.data.has_gaps for point in Plan.of(kept).points} == {True}
+    dropped = spec_of(file, data={"file": str(file), "gaps": "drop"}, learner={"estimator": "bp"})
+    assert (dropped.data.length, dropped.data.absent) == (88, 0.0)
+    assert recording_of(dropped.data).n_missing == 0
+    for learner, message in (
+        (
+            {"estimator": "bp"},
+            "the recording has some; take auto, exact, gibbs, or leave out steps with gaps",
+        ),
+        ({"l1": 0.5}, "gibbs, which auto is where entries are missing"),
+        ({"step": "gradient"}, "gibbs, which auto is where entries are missing"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            spec_of(file, learner=learner)
 
 
 def test_mistakes_of_reading_are_named(file: Path, spike_times: Path) -> None:

@@ -20,7 +20,7 @@ from kising.estimators.parallel import one_blas_thread
 from kising.estimators.registry import entry
 from kising.estimators.slices import Slices
 from kising.estimators.steps import Steps
-from kising.learning.information import inverse_diagonal, moved_biases, prior_information
+from kising.learning.errors.information import inverse_diagonal, moved_biases, prior_information
 from kising.learning.layout import Rows, from_rows
 from kising.model import Array, Couplings
 from kising.seeds import Seed
