@@ -117,7 +117,8 @@ def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
     yield _figure(
         "held-out",
         "Score of what was held out",
-        f"Log-likelihood of the fold held out, in nats per slice: {BARS['mean']} over folds. Beside it, a network "
+        "Log-likelihood of the fold held out, in nats per slice: "
+        f"{BARS['mean'].replace('realizations', 'folds')}. Beside it, a network "
         f"without hidden spins and one without memory, on the same folds.{left_out}",
         ((view, _others(_SCORES), "log-likelihood (nats per slice)") for view in views(undiverged, x)),
         axis,
