@@ -1,4 +1,4 @@
-"""A state of learning as bytes, and back: plain arrays in an npz archive, nothing that could run code when read."""
+"""A state of learning as bytes, and back: plain arrays in an npz archive, nothing that can run code when it is read."""
 
 import io
 from collections.abc import Mapping
@@ -118,5 +118,5 @@ def load(data: bytes) -> EMState:
         )
     except CheckpointError:
         raise
-    except Exception as error:  # what damaged archives and arrays raise is not documented, and a lot
+    except Exception as error:  # damaged archives and arrays raise many undocumented exceptions
         raise CheckpointError(f"not a saved state of learning: {error}") from error

@@ -67,9 +67,9 @@ class Results:
 
 
 def load_results(directory: str | Path) -> Results:
-    """The results in a sweep's directory, as far as they go; runs nothing, and may be called while the sweep runs.
+    """Read the results in a sweep's directory so far. Runs nothing, and may be called while the sweep runs.
 
-    They are read from the committed parts, so they are never older than the last commit; published tables are read as
+    They are read from the committed parts, so they include the last commit; published tables are read as
     they are.
     """
     from kising.report.tables import Tables, published_tables

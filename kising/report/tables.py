@@ -40,7 +40,7 @@ class Frames(NamedTuple):
 
 
 class Tables:
-    """runs.parquet, summary.parquet, scaling.parquet and artifacts: always whole, rewritten as often as is cheap."""
+    """runs.parquet, summary.parquet, scaling.parquet and artifacts: always complete, rewritten as often as is cheap."""
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self._store, self._plan = store, plan

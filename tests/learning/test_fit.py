@@ -236,7 +236,7 @@ def test_a_fit_goes_on_from_a_state() -> None:
     whole, short = fit(visible, 2, **how), fit(visible, 2, max_iterations=7, **how)
     with pytest.raises(InputError, match="state: it stalled, without a step to go on from"):
         fit(visible, 2, state=short.state, **how)
-    with pytest.raises(InputError, match=r"state: it is that of a network of \(Nv, Nh\) = \(8, 2\)"):
+    with pytest.raises(InputError, match=r"state: it belongs to another network, \(Nv, Nh\) = \(8, 2\)"):
         fit(visible, 3, state=whole.state, seed=3)
     assert fit(visible, 2, state=whole.state, **how) == whole
     session = Session.of(visible, 2, Learner(estimator="exact"), seed=3, scales=scales, truth=truth)

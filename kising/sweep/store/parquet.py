@@ -59,7 +59,7 @@ def table_of_rows(rows: Sequence[Row], *, committed: int) -> Table:
         try:
             arrays.append(pa.array(values[column.name], _TYPES[column.kind]))
         except (pa.ArrowException, ValueError, OverflowError) as error:
-            raise ValueError(f"column {column.name!r} wants {column.kind} values: {error}") from error
+            raise ValueError(f"column {column.name!r} needs {column.kind} values: {error}") from error
     table = pa.Table.from_arrays(arrays, schema=_schema(PART_COLUMNS))
     _ids_of(table["run_id"])  # raises if one is not a run id
     return table
