@@ -16,10 +16,11 @@ from kising import Couplings
 # Tests that give their processes another XDG_CACHE_HOME must not make them compile all kernels again.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache"))
 
-# Under nohup hangups are ignored, here and in all processes that tests start, which would then not stop for one. A
-# handler of Python's own is not inherited by these.
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, lambda number, frame: None)
+# Under nohup hangups are ignored, and in the background of a script Ctrl-C is: here and in all processes that tests
+# start, which would then not stop for one. A handler of Python's own is not inherited by these.
+for number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda number, frame: None)
 
 # Compilation on first use takes seconds, and derandomising makes a failure on one machine a failure on all.
 settings.register_profile(

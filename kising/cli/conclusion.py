@@ -25,7 +25,8 @@ WIDTH = 240
 def print_results(
     directory: Path, runs: pd.DataFrame, summary: pd.DataFrame, scaling: pd.DataFrame, *, whole: bool = True
 ) -> None:
-    """Print the tables of a sweep and where they are; whole: also the number of hidden spins that it chooses."""
+    """Print the tables of a sweep and where they are; whole: all runs have ended, and a number of hidden
+    spins can be chosen."""
     from rich.console import Console
 
     from kising.report.choice import choice_among

@@ -131,7 +131,7 @@ def report(directory: Path, form: str, folder: Path | None) -> None:
     if form == "json":
         click.echo((built.page.parent / "report.json").read_text())
         return
-    print_results(directory, frames.runs, frames.summary, frames.scaling)
+    print_results(directory, frames.runs, frames.summary, frames.scaling, whole=built.whole)
     for path in built.figures:
         click.echo(f"Figure: {path}")
     click.echo(f"Page: {built.page}")

@@ -305,6 +305,4 @@ def _check_state(state: EMState, session: Session) -> None:
         raise InputError(f"state: it belongs to another network, (Nv, Nh) = {state.couplings.K.shape}")
     limit = iteration_limit(session.learner, session.problem.hidden, gaps=session.problem.slices.has_gaps)
     if state.outcome == "stalled" and state.iteration < limit:
-        raise InputError(
-            "state: it ended at its iteration limit and cannot be continued; give an earlier one"
-        )
+        raise InputError("state: it stalled and cannot be continued; give an earlier one")

@@ -210,7 +210,8 @@ class Session:
         step, problem = self.step, self.problem
         direction = step.direction(state, gradient) if _is_finite(gradient) else None
         sizes = relative_sizes(direction, problem.scales)
-        verdict = judge(state, direction, step.settled(state, sizes), problem, self.learner)
+        settled = step.settled(state, sizes)
+        verdict = judge(state, direction, settled, problem, self.learner, crawls=step.crawls(state))
         row = trace_row(
             state.iteration, sizes, problem.rmse(step.learned(state)), gradient, step.noise(state)
         )

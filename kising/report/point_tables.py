@@ -163,7 +163,7 @@ def _summary(row: pd.Series, column: Column) -> str:
         return "-"
     match column.summary.statistic:
         case "mean":
-            return _number(values[0])
+            return f"{values[0]:.4g}" if column.kind == "int" else _number(values[0])
         case "spread":
             mean, _, sem = values
             return f"{mean:.3f}" + ("" if pd.isna(sem) else f" ± {sem:.3f}")

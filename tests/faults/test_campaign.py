@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.campaign import Campaign
+from support.damage import damage_files
 from support.fault_injector import ALL_STEPS
 from support.judging import CampaignCounts
 
@@ -99,3 +100,22 @@ def test_the_long_campaign_on_ray(
         campaign.on_ray(request.config.getoption("--ray-kills"))
     finally:
         judge(campaign.counts, capsys)
+
+
+@pytest.mark.faults
+def test_many_damaged_files(
+    tmp_path: Path, fault_seed: int, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with capsys.disabled():
+        counts = damage_files(tmp_path, fault_seed, request.config.getoption("--damages"))
+        print(f"\n{counts.line()}")
+    assert (counts.read_as_data, counts.missed) == (0, 0)
+
+
+def test_damaged_files_are_noticed(
+    tmp_path: Path, fault_seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with capsys.disabled():
+        counts = damage_files(tmp_path, fault_seed, 100)
+    assert (counts.read_as_data, counts.missed) == (0, 0)
+    assert len(counts.files) > 8

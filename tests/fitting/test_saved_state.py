@@ -159,7 +159,9 @@ def test_a_checkpoint_of_another_fit_is_ignored_with_a_line(visible, tmp_path, m
         with pytest.raises(Killed):
             fit_command(recording, "--prior", "3")
     again = fit_command(recording)
-    assert "the checkpoint is of other data, options or another version: learning starts again" in again.stderr
+    assert (
+        "the checkpoint is of other data, options or another version: learning starts again" in again.stderr
+    )
     with np.load(tmp_path / "data.fit" / "couplings.npz") as found:
         np.testing.assert_array_equal(found["J"], fit(visible, 2, seed=3, max_iterations=40).couplings.J)
 

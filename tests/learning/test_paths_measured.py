@@ -13,6 +13,7 @@ import pytest
 from kising import Couplings, Fit, bond_scales, draw_couplings, fit, simulate
 from kising.errors import InputError, RecordingWarning
 from kising.learning.scores import align
+from kising.model import BondScales
 from kising.recordings import as_segments
 
 pytestmark = [
@@ -20,8 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{RecordingWarning.__module__}.{RecordingWarning.__name__}"),
 ]
 NV, NH, BIAS = 20, 4, 0.3
-# Networks whose intervals are counted: of four biases b each, so that 0.95 is known to 0.014.
-NETWORKS = 60
 BLOCKS = ("J", "K", "L", "h", "b", "M")
 SCALES = bond_scales(NV, NH, strength=1.0, connectivity=1.0, bias=BIAS, hidden_coupling=1.0)
 
@@ -38,16 +37,6 @@ def learned(visible: np.ndarray, truth: Couplings, network: int, **options) -> F
 
 def with_gaps(visible: np.ndarray, share: float, seed) -> np.ndarray:
     return np.where(np.random.default_rng(seed).random(visible.shape) < share, np.nan, visible)
-
-
-def inside(found: Fit, truth: Couplings) -> dict[str, np.ndarray]:
-    """For every coupling of a block, whether its 95% interval holds the truth."""
-    matching = align(found.couplings, truth, SCALES)
-    x, errors = matching.apply(found.couplings), matching.apply(found.standard_error)
-    return {
-        name: (np.abs(getattr(x, name) - getattr(truth, name)) < 1.96 * np.abs(getattr(errors, name))).ravel()
-        for name in found.converged
-    }
 
 
 def test_samples_learn_as_well_as_exact_averages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,21 +160,48 @@ def test_what_missing_entries_cost(share: float, capsys: pytest.CaptureFixture[s
     assert means["sampled"] < means.get("dropped", np.inf)
 
 
-@pytest.mark.parametrize(("coupled", "share"), [(1.0, 0.0), (0.0, 0.2), (1.0, 0.1)])
+def flags_of(
+    truth: Couplings, visible: np.ndarray, scales: BondScales, seed, **options
+) -> dict[str, np.ndarray]:
+    """For every coupling, whether its 95% interval holds the truth."""
+    nh = truth.K.shape[1]
+    found = fit(visible, nh, seed=seed, threads=1, estimator="gibbs", errors=True, **options)
+    matching = align(found.couplings, truth, scales)
+    x, errors = matching.apply(found.couplings), matching.apply(found.standard_error)
+    return {
+        name: (np.abs(getattr(x, name) - getattr(truth, name)) < 1.96 * np.abs(getattr(errors, name))).ravel()
+        for name in found.converged
+    }
+
+
+# Biases of hidden spins are few: many small networks tell more about them than few large ones.
+COVERED = {"(20, 4)": (20, 4, 10_000, 1.0, 12), "(8, 2)": (8, 2, 4_000, 1.5, 100)}
+
+
+@pytest.mark.parametrize(("coupled", "share"), [(1.0, 0.1), (1.0, 0.0), (0.0, 0.2)])
+@pytest.mark.parametrize("size", COVERED)
 def test_intervals_hold_the_truth(
-    coupled: float, share: float, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    size: str,
+    coupled: float,
+    share: float,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Errors from samples, also where exact ones are possible.
     monkeypatch.setattr("kising.learning.errors.standard.exact_errors", lambda couplings: False)
+    nv, nh, length, strength, networks = COVERED[size]
+    scales = bond_scales(nv, nh, strength=strength, connectivity=1.0, bias=BIAS, hidden_coupling=1.0)
     flags: list[dict[str, np.ndarray]] = []
-    for network in range(100, 100 + NETWORKS):
-        truth, visible = drawn(network, 10_000, coupled=coupled)
+    for network in range(100, 100 + networks):
+        truth = draw_couplings(
+            nv, nh, strength=strength, bias=BIAS, hidden_coupling=coupled, seed=(10, network)
+        )
+        visible = simulate(truth, length, seed=(11, network)).visible
         data = with_gaps(visible, share, (13, network)) if share else visible
-        how = {"hidden_couplings": coupled > 0, "estimator": "gibbs", "errors": True}
-        flags.append(inside(learned(data, truth, network, **how), truth))
+        flags.append(flags_of(truth, data, scales, (12, network, 0), hidden_couplings=coupled > 0))
     shares = {x: np.concatenate([row[x] for row in flags]) for x in flags[0]}
     with capsys.disabled():
         gaps = f"{100 * share:.0f}% missing"
-        print(f"\ncoverage from samples, (20, 4), M {coupled:g}, {gaps}, T = 10,000, {NETWORKS} networks:")
+        print(f"\ncoverage from samples, {size}, M {coupled:g}, {gaps}, T = {length}, {networks} networks:")
         print(" ", ", ".join(f"{x} {v.mean():.3f} of {v.size}" for x, v in shares.items()))
     assert all(abs(v.mean() - 0.95) < 0.02 + 2 * np.sqrt(0.05 * 0.95 / v.size) for v in shares.values())

@@ -19,7 +19,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from itertools import cycle
 from pathlib import Path
 from typing import Self
 
@@ -31,6 +30,7 @@ from support.victims import FITS, ON_RAY, SHORT, shortened, write_recording
 LONGEST_SESSION = 0.2  # seconds of computing before a driver in process is killed
 MOST_KILLS = 150  # of the drivers of one sweep; the next driver is left alone
 MOST_WORKERS = 40  # killed under one driver
+LAST = ("tables", "fit results")  # steps at the end of a session
 BROKEN = (
     "Ray broke down",
     "Ray does not start",
@@ -51,10 +51,6 @@ class Campaign:
         self._place, self._realizations, self._file = place, realizations, file
         self._random = random.Random(seed)
         self._start = time.monotonic()
-        self._steps = {
-            steps: cycle(self._random.sample(steps, len(steps)))
-            for steps in (STEPS, (*STEPS, *MIRROR_STEPS, *MIRROR_STEPS), FIT_STEPS)
-        }
 
     def in_process(self, kills: int, *, mirrors: bool | None = None) -> Self:
         """Kill drivers that run everything in their own process: at random times, and at every step in turn.
@@ -137,7 +133,7 @@ class Campaign:
         """Start drivers and kill them, until one gets to the end."""
         for driver in range(MOST_KILLS + 1):
             enough = driver == MOST_KILLS or self._killed("in process") >= kills
-            step, nth, cpu = ("-", 1, None) if enough else self._fault(steps)
+            step, nth, cpu = ("-", 1, None) if enough else self._fault(steps, judge.is_nearly_done)
             self.counts.drivers += 1
             status = drive(step, nth, cpu)
             timed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF
@@ -189,25 +185,27 @@ class Campaign:
             self.counts.write(self._file)
 
     def _next_step(self, steps: tuple[str, ...]) -> str:
-        """The next step at which to die; those at which nothing was killed yet come first."""
-        missing = set(steps) - self.counts.steps
-        return next(step for step in self._steps[steps] if step in missing or not missing)
+        """A step at which to die; half of the time one at which nothing was killed yet, if there is one."""
+        missing = [step for step in steps if step not in self.counts.steps]
+        return self._random.choice(missing if missing and self._random.random() < 0.5 else steps)
 
-    def _fault(self, steps: tuple[str, ...]) -> tuple[str, int, float]:
+    def _fault(self, steps: tuple[str, ...], nearly_done: bool) -> tuple[str, int, float | None]:
         """The step at which the driver kills itself, at which occurrence, and the seconds of computing until it is
-        killed: one that never reaches its step must not finish.
+        killed, None: it may finish. Where only the end is left to do, it is disturbed at most there.
         """
+        if nearly_done:
+            last = [step for step in steps if step.startswith(LAST)]
+            missing = [step for step in last if step not in self.counts.steps]
+            return (
+                (self._random.choice(missing or last) if missing or self._random.random() < 0.5 else "-"),
+                1,
+                None,
+            )
         if self._random.random() < 0.4:
             return "-", 1, self._random.uniform(0, LONGEST_SESSION)
-        step = self._next_step(steps)
-        often = set(steps) <= self.counts.steps
-        # The last steps of a session take longer to reach.
-        late = step.startswith(("tables", "fit results"))
-        return (
-            step,
-            self._random.choice((1, 1, 1, 2, 4)) if often else 1,
-            (6 if late else 1.5) * LONGEST_SESSION,
-        )
+        step = self._next_step(tuple(step for step in steps if not step.startswith(LAST)))
+        often = step in self.counts.steps
+        return step, self._random.choice((1, 1, 1, 2, 4)) if often else 1, 1.5 * LONGEST_SESSION
 
     def _run_on_ray(self, sweep: ReferencedSweep, judge: Judge, kills: int, *, undisturbed: bool) -> bool:
         """Run one driver; return whether it has finished the sweep."""

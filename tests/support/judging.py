@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,6 @@ from click.testing import CliRunner
 from kising import load_fit, run_sweep
 from kising.atomic import atomic_write
 from kising.cli import main
-from kising.messages import plural
 from kising.report.tables import derived
 from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
@@ -78,8 +78,8 @@ class CampaignCounts:
     def line(self) -> str:
         ray = sum(count for name, count in self.kills.items() if name.startswith("Ray "))
         return (
-            f"faults: {self.kills.total()} kills, {ray} of them on Ray ({_listed(self.kills)}; of {_listed(self.victims)}), "
-            f"at {len(self.steps)} of {len(ALL_STEPS)} steps; {self.sweeps} sweeps and fits, "
+            f"faults: {self.kills.total()} kills, {ray} of them on Ray ({_listed(self.kills)}; of "
+            f"{_listed(self.victims)}), at {len(self.steps)} of {len(ALL_STEPS)} steps; {self.sweeps} sweeps and fits, "
             f"{self.runs} runs, {self.drivers - self.sweeps} restarts, {self.started - self.runs} runs repeated, "
             f"{self.resumed} resumed from a checkpoint"
             + (
@@ -149,6 +149,11 @@ class Judge:
         self.mirror = str(out.with_name(f"{out.name}.mirror")) if mirrored else None
         self._seen: set[str] = set()
         self._listed: list[str] = []
+
+    @property
+    def is_nearly_done(self) -> bool:
+        """Whether only the tables are left to do."""
+        return len(self._seen) == self._sweep.plan.n_runs
 
     def check_rows(self) -> None:
         """Compare all rows with the reference, bit by bit, and count those that have vanished."""
@@ -231,6 +236,12 @@ class FitJudge:
     ) -> None:
         """`fit` is made now; any of `fits` may have been made in the folder before."""
         self.out, self.kind, self._fit, self._fits, self._counts = out, fit.name, fit, fits, counts
+        self._turns = cycle((False,) * 7 + (True,))
+
+    @property
+    def is_nearly_done(self) -> bool:
+        """Whether this driver may go on to the end: every eighth, as checkpoints do not tell how much is left."""
+        return next(self._turns)
 
     def check_rows(self) -> None:
         """Where there is a fit.json, all files belong together, and are those of an undisturbed fit."""

@@ -2,8 +2,8 @@
 
 What was synced is there. Of what was not, a file system may have kept anything: names and data apart, in any order.
 
-    file        the bytes at its last fsync, and of what was written since then nothing, all, a beginning, or some pages,
-                with zeros for the others
+    file        the bytes at its last fsync, and of what was written since then nothing, all, a beginning, or some
+                pages, with zeros in the place of the others
     directory   its names at its last fsync, and of the changes since then any; a rename is one change
 
 fsync of a file says nothing of its name, and fsync of a directory nothing of what is in its files.

@@ -109,7 +109,10 @@ def marks(operations: list[Operation]) -> Iterator[Mark]:
 
 
 class SweepTrials:
-    """Power losses of one sweep; with a mirror, of the machine, of the mirror's, of both, or of the machine for ever."""
+    """Power losses of one sweep.
+
+    With a mirror, they are of the machine, of the mirror's machine, of both, or of the machine for ever.
+    """
 
     def __init__(self, place: Path, name: str, counts: PowerCounts, *, mirror: bool = False) -> None:
         self._place, self._counts, self._mirror = place, counts, mirror
@@ -365,9 +368,12 @@ class FitTrials:
         recorder = Recorder(place)
         kind = self._kinds[hidden]
         request = kind.request(out)
-        with patch("kising.fitting.command.write_results", self._writing(recorder)), recorder:
-            with marking(recorder, saved_state.SavedState, "save", lambda saved, state: iter(())):
-                self._run(request)
+        with (
+            patch("kising.fitting.command.write_results", self._writing(recorder)),
+            marking(recorder, saved_state.SavedState, "save", lambda saved, state: iter(())),
+            recorder,
+        ):
+            self._run(request)
         check_recorded(recorder, place)
         self._counts.wrong += self._wrong_files(out, kind)
         shutil.rmtree(place)

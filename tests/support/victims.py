@@ -14,7 +14,7 @@ SHORT: Final = {
     "learn": """
 name: learn
 seed: 7
-realizations: 3
+realizations: 10
 model: {visible: 6, hidden: 2}
 learner: {max_iterations: 20, tolerance: 1.0e-12}
 axes:
@@ -27,16 +27,16 @@ resources: {checkpoint: 0.01}
 name: infer
 task: infer
 seed: 8
-realizations: 8
+realizations: 24
 model: {visible: 6, hidden: 2, connectivity: 0.5}
 score: {exact: true}
 learner: {correlations: corrected}
-axes: {learner.estimator: [bp, tap, mean-field], data.length: [200, 1000]}
+axes: {learner.estimator: [bp, tap, mean-field], data.length: [500, 4000]}
 """,
     "coupled": """
 name: coupled
 seed: 10
-realizations: 3
+realizations: 8
 model: {visible: 5, hidden: 2, hidden_coupling: 1.0, bias: 0.3}
 learner: {hidden_couplings: true, bias: true, max_iterations: 10, tolerance: 1.0e-12, start: random}
 axes: {data.missing: [0, 0.1], data.length: [60, 200]}

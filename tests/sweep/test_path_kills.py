@@ -6,6 +6,7 @@ pytest -m slow tests/sweep/test_path_kills.py
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -24,26 +25,26 @@ name: simulated
 seed: 11
 realizations: 2
 model: {visible: 8, hidden: 2, hidden_coupling: 1.0, bias: 0.3}
-data: {length: 8000, missing: 0.1}
-learner: {hidden_couplings: true, noise: 1.0e-6, max_iterations: 300}
-score: {errors: true}
-axes: {learner.estimator: [auto, gibbs]}
+data: {length: 6000, missing: 0.1}
+learner: {hidden_couplings: true, noise: 1.0e-6, max_iterations: 250}
 keep: {couplings: true, trace: true}
-resources: {checkpoint: 0.2}
+resources: {checkpoint: 0.05}
 """
 FOLDS = """
 name: folds
 seed: 11
 model: {hidden: 2}
 data: {file: data.npy, folds: 2}
-learner: {noise: 1.0e-6, max_iterations: 300}
-axes: {learner.hidden_couplings: [true, false]}
-resources: {checkpoint: 0.2}
+learner: {noise: 1.0e-6, max_iterations: 250, hidden_couplings: true}
+resources: {checkpoint: 0.05}
 """
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the prices of runs; kernels are compiled once for all tests."""
+    usual = os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", os.environ.get("NUMBA_CACHE_DIR", str(usual)))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -70,7 +71,7 @@ def wait_for_checkpoints(driver: RayDriver, out: Path, changes: int = 3) -> None
 
 @pytest.mark.parametrize("text", [SIMULATED, FOLDS], ids=["simulated", "folds"])
 def test_a_sweep_that_was_killed_while_learning(text: str, tmp_path: Path) -> None:
-    visible = simulate(draw_couplings(8, 2, bias=0.3, hidden_coupling=1.0, seed=1), 16_000, seed=2).visible
+    visible = simulate(draw_couplings(8, 2, bias=0.3, hidden_coupling=1.0, seed=1), 12_000, seed=2).visible
     hidden = np.random.default_rng(3).random(visible.shape) < 0.1
     np.save(tmp_path / "data.npy", np.where(hidden, np.nan, visible))
     file, out = tmp_path / "sweep.yaml", tmp_path / "out"

@@ -117,8 +117,9 @@ def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
     yield _figure(
         "held-out",
         "Held-out scores",
-        f"Log-likelihood of the held-out fold, in nats per slice: {BARS['mean']} over folds. Two baselines on the same "
-        f"folds: a network without hidden spins, and one without memory.{left_out}",
+        "Log-likelihood of the held-out fold, in nats per slice: "
+        f"{BARS['mean'].replace('realizations', 'folds')}. Two baselines on the same folds: a network without hidden "
+        f"spins, and one without memory.{left_out}",
         ((view, _others(_SCORES), "log-likelihood (nats per slice)") for view in views(undiverged, x)),
         axis,
         "mean",
