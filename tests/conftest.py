@@ -16,10 +16,11 @@ from kising import Couplings
 # Tests that give their processes another XDG_CACHE_HOME must not have them compile all kernels anew.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache"))
 
-# Under nohup hangups are ignored, here and in all processes that tests start, which would then not stop for one. A
-# handler of Python's own is not inherited by these.
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, lambda number, frame: None)
+# Under nohup hangups are ignored, and in the background of a script Ctrl-C is: here and in all processes that tests
+# start, which would then not stop for one. A handler of Python's own is not inherited by these.
+for number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda number, frame: None)
 
 # Compilation on first use takes seconds, and derandomising makes a failure on one machine a failure on all.
 settings.register_profile(
@@ -28,14 +29,30 @@ settings.register_profile(
 settings.load_profile("kising")
 
 
+# Each needs up to a gigabyte, and compiles some of the kernels.
+MOST_PROCESSES = 4
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults", "the fault campaign (tests/faults)")
-    group.addoption("--kills", type=int, default=200, help="kills of the long campaign, Ray's included")
-    group.addoption("--ray-kills", type=int, default=30, help="those of them on a local Ray")
-    group.addoption("--mirror-kills", type=int, default=100, help="kills of sweeps with mirrors")
+    group.addoption("--kills", type=int, default=200, help="kills of the long campaign in one process")
+    group.addoption("--ray-kills", type=int, default=30, help="kills of the long campaign on a local Ray")
+    group.addoption("--fault-counts", help="directory for the counters of campaigns, to add them up")
+    group.addoption("--power-losses", type=int, default=300, help="power losses of each kind of victim")
     group.addoption("--raylets", type=int, default=200, help="raylets that are killed under their drivers")
-    group.addoption("--flips", type=int, default=2000, help="parts that are damaged")
+    group.addoption("--damages", type=int, default=2000, help="files that are damaged")
     group.addoption("--fault-seed", type=int, default=2015, help="of kills and damage")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """The whole default suite runs in several processes; chosen tests, and those of other speeds, in this one.
+
+    Those print what they measure, or take the machine for themselves.
+    """
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and "not slow" in config.option.markexpr
+    chosen = config.option.keyword or config.option.capture == "no"
+    return min(len(os.sched_getaffinity(0)), MOST_PROCESSES) if whole and not chosen else 0
 
 
 @pytest.fixture

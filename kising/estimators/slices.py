@@ -1,4 +1,4 @@
-"""A recording as slices (s⁻, s, s⁺) = (s(t-1), s(t), s(t+1)): what estimators and learners go through.
+"""A recording as slices (s⁻, s, s⁺) = (s(t-1), s(t), s(t+1)), the units that estimators and learners work on.
 
 A recording may have several segments (trials, or stretches between gaps). No slice crosses the border of a segment.
 """

@@ -87,7 +87,7 @@ def test_spins_that_are_silent_in_some_training_data_have_no_part_in_the_scores(
     rare[100:110] = 1  # inside the first block alone
     np.save(tmp_path / "data.npy", np.hstack([visible, rare]))
     result = run(tmp_path / "data.npy")
-    assert "no part in the scores: spin 6 never changed in the training data of some fold" in result.stderr
+    assert "left out: spin 6 never changed in the training data of some fold" in result.stderr
     assert set(rows(tmp_path / "data.fit")["model.visible"]) == {6}
     with np.load(tmp_path / "data.fit" / "couplings.npz") as found:
         assert found["J"].shape == (7, 7)
@@ -105,7 +105,7 @@ def test_gaps_trials_inputs_and_options_reach_the_sweep(visible, tmp_path) -> No
     how = ("--estep-tolerance", "1e-8", "--estimator", "bp", "--prior", "2")
     refused = run(tmp_path / "data.npz", *how)
     assert refused.exit_code == 2
-    assert "bp does not know what to do about missing entries, and the recording has some" in refused.output
+    assert "bp cannot treat missing entries, and the recording has some" in refused.output
     assert not (tmp_path / "data.fit").exists()
     result = run(tmp_path / "data.npz", *how, "--missing", "drop")
     assert "<- chosen" in result.output, result.output
@@ -178,7 +178,7 @@ def test_ctrl_c_says_how_to_go_on(visible, tmp_path) -> None:
         timeout=180,
     )
     assert stopped.returncode == 128 + signal.SIGINT, stopped.stderr
-    assert "stopped by SIGINT; to go on: kising fit" in stopped.stderr
+    assert "stopped by SIGINT; to resume: kising fit" in stopped.stderr
     assert not (tmp_path / "data.fit" / "fit.json").exists()
     result = run(tmp_path / "data.npy")
     (finished,) = re.findall(r"(\d+) of 9 runs are finished already", result.stderr)

@@ -92,5 +92,5 @@ def check(timeline: Timeline, hidden: int) -> None:
         raise InputError(
             "estimator exact sums over all states of the unknown spins of a time step, hidden and missing ones. Here "
             f"there are up to {most} of them, which is too many: allowed are up to {MOST_UNKNOWN}, and "
-            f"{MOST_OPERATIONS:,} operations per step on average; take estimator gibbs"
+            f"{MOST_OPERATIONS:,} operations per step on average; use estimator gibbs"
         )

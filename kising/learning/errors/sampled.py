@@ -1,6 +1,6 @@
 """Standard errors from sampled paths: where hidden spins act on each other, or entries are missing.
 
-If all spins were seen, the score and the information of a step would be, row by row,
+If all spins were observed, the score and the information of a step would be, row by row,
 
     S_k(t) = (z_k(t+1) - tanh H_k(t+1)) x(t)         B of row k: (1 - tanh² H_k(t+1)) x xᵀ,   x = (s, 1, u, σ)
 

@@ -1,7 +1,7 @@
 """The recording of a sweep (`data.file`): read, identified by its content, and what a sweep file takes from it.
 
 The hash of the content is part of every point's id, so that rows of another recording are never mixed in. A spec that
-was run has the hash and the sizes written out: its plan is known even where the file has gone or has changed since.
+was run has the hash and the sizes written out, so its plan is known even if the file was removed or has changed since.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _UNKNOWN = (1, 3)
 
 
 def read_content(path: str, folds: int | None = None, reading: Mapping[str, str] | None = None) -> Segments:
-    """The recording in a file, without spins that cannot be fitted, in some of the folds where these are given;
-    RecordingError where it is none. `reading` are arguments of `read_recording`.
+    """The recording in a file, without spins that cannot be fitted (in any of the folds, if these are given);
+    RecordingError if the file holds no recording. `reading` are arguments of `read_recording`.
     """
     reading = reading or {}
     files = [path, *(reading[name] for name in _PATHS if name in reading)]
@@ -91,7 +91,7 @@ def content_hash(recording: Segments) -> str:
 
 
 def recording_of(data: Data) -> Segments | None:
-    """The recording that a checked spec is about; None where networks are simulated."""
+    """The recording of a checked spec; None where networks are simulated."""
     if data.file is None:
         return None
     try:
@@ -110,7 +110,7 @@ def recording_of(data: Data) -> Segments | None:
 def with_recording(document: Document) -> tuple[Document, list[Problem]]:
     """The document with what it takes from its recording: sizes, hash and number of realizations.
 
-    Nothing is read where these are written already. A path is relative to the directory of the file it stands in.
+    If these are already written, nothing is read. A path is relative to the directory of the file that contains it.
     """
     given, raw = lookup(document.value, FILE)
     if not given or raw is None:
@@ -160,7 +160,7 @@ def _base(document: Document, key: KeyPath) -> Path:
 
 
 def _value(document: Document, key: str) -> Any:
-    """The value of a key, None where there is none or a wrong one."""
+    """The value of a key; None if there is none, or an invalid one."""
     given, raw = lookup(document.value, path_of(key))
     try:
         return LEAVES[key].kind.parse(raw) if given else None

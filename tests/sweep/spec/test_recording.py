@@ -125,14 +125,14 @@ MISTAKES = {
     ),
     "signs": (
         {"learner": {"start": "signs"}},
-        "learner.start: signs needs true couplings, and a recording (data.file) has none; say random",
+        "learner.start: signs needs true couplings, and a recording (data.file) has none; use random",
     ),
     "known": ({"learner": {"decimate": "known"}}, "learner.decimate: known needs true couplings"),
     "pruned": ({"score": {"pruned": True}}, "score.pruned: true needs true couplings"),
     "infer": ({"task": "infer"}, "data.file: task infer needs true couplings"),
     "couplings": (
         {"keep": {"couplings": True}},
-        "keep.couplings: true couplings are kept beside learned ones",
+        "keep.couplings: it also keeps true couplings",
     ),
     "visible": (
         {"axes": {"model.hidden": [1], "model.visible": [2, 3]}},
@@ -245,10 +245,10 @@ def test_gaps_are_kept_unless_they_are_to_be_dropped(file: Path) -> None:
     for learner, message in (
         (
             {"estimator": "bp"},
-            "the recording has some; take auto, exact, gibbs, or leave out steps with gaps",
+            "the recording has some; use auto, exact, gibbs, or leave out steps with gaps",
         ),
-        ({"l1": 0.5}, "gibbs, which auto is where entries are missing"),
-        ({"step": "gradient"}, "gibbs, which auto is where entries are missing"),
+        ({"l1": 0.5}, "gibbs, which auto uses where entries are missing"),
+        ({"step": "gradient"}, "gibbs, which auto uses where entries are missing"),
     ):
         with pytest.raises(SpecError, match=message):
             spec_of(file, learner=learner)
@@ -259,7 +259,10 @@ def test_mistakes_of_reading_are_named(file: Path, spike_times: Path) -> None:
         ({"file": str(spike_times), "bin": 20}, "data.bin: 20 is not a duration"),
         ({"file": str(file), "key": "nothing"}, "data.file: "),
         ({"file": str(spike_times), "bin": "20ms", "trials": "nowhere.csv"}, "nowhere.csv: cannot read"),
-        ({"length": 100, "bin": "20ms"}, "data.bin: says how data.file is read, and there is none"),
+        (
+            {"length": 100, "bin": "20ms"},
+            "data.bin: describes how data.file is read, but there is no data.file",
+        ),
     ]
     for data, message in cases:
         with pytest.raises(SpecError) as caught:
@@ -276,7 +279,7 @@ def test_spins_that_are_silent_in_some_training_data_have_no_part(tmp_path: Path
     assert spec.model.visible == 4
     recording = recording_of(spec.data)
     assert recording.columns == (0, 1, 2, 3)
-    assert "no part in the scores: spin 4 never changed in the training data" in recording.notes[-1]
+    assert "left out: spin 4 never changed in the training data" in recording.notes[-1]
     np.save(tmp_path / "spins.npy", spins[:, 4:])
     with pytest.raises(SpecError, match="every spin is constant in the training data of some fold"):
         spec_of(tmp_path / "spins.npy")
