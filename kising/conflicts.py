@@ -1,4 +1,4 @@
-"""Options that do not go together, and what to do about it.
+"""Options that exclude each other, and what to do about it.
 
 A rule looks at several options and yields the conflicts among them. Sweep files and keyword arguments are checked by
 the same rules.
@@ -16,26 +16,26 @@ from kising.options import LARGEST_ERROR_MATRIX, READING, Task
 
 
 class Conflict(NamedTuple):
-    """Options that do not go together."""
+    """Options that exclude each other."""
 
     key: str
     """the one to change"""
     message: str
     value: Any = None
-    """its value, where the message is about it"""
+    """its value, if the message is about it"""
 
 
 Values = Mapping[str, Any]
 
-#: Beside the options, what rules may ask for: the number of known inputs of a recording.
+#: A value that rules may use besides the options: the number of known inputs of a recording.
 INPUTS: Final = "inputs"
 
 
 class Rule(NamedTuple):
-    """What must hold of several options together."""
+    """A condition on several options together."""
 
     keys: tuple[str, ...]
-    """the options it looks at; a value that is mistaken by itself is None"""
+    """the options it looks at; a value that is invalid by itself is None"""
     conflicts: Callable[[Values], Iterator[Conflict]]
     task: Task | None = "learn"
     """the task it is for; None: both"""
@@ -46,14 +46,18 @@ def _sparse(values: Values) -> Iterator[Conflict]:
     penalised, decimated = isinstance(l1, float) and l1 > 0, decimate not in (None, "none")
     if penalised and decimated:
         yield Conflict(
-            "learner.decimate", "takes the place of learner.l1; where one is on, let the other be none or 0"
+            "learner.decimate", "excludes learner.l1; turn one of them off (decimate: none, or l1: 0)"
         )
     if decimated and values["learner.step"] == "gradient":
-        yield Conflict("learner.decimate", "goes with learner.step: scaled alone, not with gradient")
-    why = _why_sampled(values)
+        yield Conflict("learner.decimate", "needs learner.step: scaled")
+    along_paths = values["learner.hidden_couplings"] is True or _incomplete(values)
+    why = _why_sampled(values) if along_paths else None
     for key, on in (("learner.l1", penalised), ("learner.decimate", decimated)):
         if on and why is not None:
-            yield Conflict(key, f"does not go with estimator gibbs{why}; take bp or exact")
+            cause = "with hidden couplings" if values["learner.hidden_couplings"] is True else "with gaps"
+            yield Conflict(
+                key, f"{cause} it does not work with estimator gibbs{why}; leave it out, or use exact"
+            )
 
 
 def _errors(values: Values) -> Iterator[Conflict]:
@@ -62,7 +66,7 @@ def _errors(values: Values) -> Iterator[Conflict]:
     if values["learner.l1"] not in (None, 0) or values["learner.decimate"] not in (None, "none"):
         yield Conflict(
             "score.errors",
-            "are those of maximum likelihood; leave out learner.l1 and learner.decimate, or errors",
+            "cannot be computed with learner.l1 or learner.decimate; leave these out, or errors",
         )
     nv, nh = values["model.visible"], values["model.hidden"]
     if not (isinstance(nv, int) and isinstance(nh, int)):
@@ -73,7 +77,7 @@ def _errors(values: Values) -> Iterator[Conflict]:
         known = f", with {inputs} known input{'s' * (inputs > 1)}," if inputs else ""
         yield Conflict(
             "score.errors",
-            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins{known} has {size}; "
+            f"need a matrix over all couplings, and a network of {nv} visible and {nh} hidden spins{known} has {size}; "
             f"allowed: up to {LARGEST_ERROR_MATRIX}",
         )
 
@@ -89,7 +93,7 @@ def _ascent(values: Values) -> Iterator[Conflict]:
     if why is not None and values["learner.step"] == "gradient":
         yield Conflict(
             "learner.step",
-            f"gradient does not go with estimator gibbs{why}; say scaled, or take another estimator",
+            f"gradient does not work with estimator gibbs{why}; use scaled, or another estimator",
         )
 
 
@@ -97,8 +101,12 @@ def _why_sampled(values: Values) -> str | None:
     estimator, coupled = values["learner.estimator"], values["learner.hidden_couplings"] is True
     if estimator is None:
         return None
-    gaps = bool(values["data.missing"])
-    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=gaps)
+    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=_incomplete(values))
+
+
+def _incomplete(values: Values) -> bool:
+    """Whether entries are missing: hidden at random, or in the recording itself."""
+    return bool(values["data.missing"]) or bool(values["data.absent"])
 
 
 def _enumerable(values: Values) -> Iterator[Conflict]:
@@ -130,7 +138,7 @@ def _true_couplings(values: Values) -> Iterator[Conflict]:
 
 
 def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
-    """What does not go with couplings M among hidden spins."""
+    """Conflicts with couplings M among hidden spins."""
     hidden, estimator = values["model.hidden"], values["learner.estimator"]
     if not isinstance(hidden, int) or hidden == 0 or estimator is None:
         return
@@ -141,7 +149,7 @@ def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
         names = listing([f"{x.name}{limit}" for x, limit in zip(able, limits, strict=True)])
         yield Conflict(
             key,
-            f"estimator {entry.name} does not know couplings M among hidden spins; take {names}"
+            f"estimator {entry.name} cannot treat couplings M among hidden spins; use {names}"
             + (f", or {cure}" if cure else ""),
         )
     exact = registry.entry("exact")
@@ -159,21 +167,24 @@ def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
 
 def _gaps(values: Values) -> Iterator[Conflict]:
     estimator = values["learner.estimator"]
-    if values["data.missing"] and estimator is not None:
+    if _incomplete(values) and estimator is not None:
         able = [entry.name for entry in registry.ESTIMATORS if entry.gaps]
         if estimator not in (registry.AUTO, *able):
-            message = (
-                f"does not know what to do about missing entries (data.missing); take auto, {listing(able)}"
+            recorded = bool(values["data.absent"])
+            where = "the recording has some" if recorded else "data.missing hides some"
+            cure = (
+                ", or leave out steps with gaps (data.gaps: drop; in fit, missing: drop)" if recorded else ""
             )
-            yield Conflict("learner.estimator", message, estimator)
+            message = f"{estimator} cannot treat missing entries, and {where}; use auto, "
+            yield Conflict("learner.estimator", f"{message}{listing(able)}{cure}")
 
 
 def _truth(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is None:
         return
     for key, value, cure in (
-        ("learner.start", "signs", "say random"),
-        ("learner.decimate", "known", "give a share, or none"),
+        ("learner.start", "signs", "use random"),
+        ("learner.decimate", "known", "give a fraction, or none"),
         ("score.pruned", True, "leave it out"),
     ):
         if values[key] == value and type(values[key]) is type(value):
@@ -184,19 +195,27 @@ def _truth(values: Values) -> Iterator[Conflict]:
 def _unread(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is None:
         for leaf in READING.values():
-            if values[leaf.key] is not None:
-                yield Conflict(leaf.key, "says how data.file is read, and there is none; leave it out")
+            if values[leaf.key] not in (None, leaf.default):
+                yield Conflict(
+                    leaf.key, "describes how data.file is read, but there is no data.file; leave it out"
+                )
 
 
 def _inferred(values: Values) -> Iterator[Conflict]:
     if values["data.file"] is not None:
         yield Conflict(
-            "data.file", "task infer needs true couplings, and a recording has none; say task: learn"
+            "data.file", "task infer needs true couplings, and a recording has none; use task: learn"
         )
 
 
 #: What decides whether the estimator samples.
-_SAMPLED: Final = ("learner.estimator", "model.hidden", "learner.hidden_couplings", "data.missing")
+_SAMPLED: Final = (
+    "learner.estimator",
+    "model.hidden",
+    "learner.hidden_couplings",
+    "data.missing",
+    "data.absent",
+)
 
 RULES: Final = (
     Rule((*_SAMPLED, "learner.step", "learner.l1", "learner.decimate"), _sparse),
@@ -220,7 +239,7 @@ RULES: Final = (
         _true_couplings,
         task="infer",
     ),
-    Rule(("data.missing", "learner.estimator"), _gaps, task=None),
+    Rule(("data.missing", "data.absent", "learner.estimator"), _gaps, task=None),
     Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
     Rule(("data.file", *(leaf.key for leaf in READING.values())), _unread, task=None),
     Rule(("data.file",), _inferred, task="infer"),

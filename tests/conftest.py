@@ -38,11 +38,12 @@ MOST_PROCESSES = 4
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults", "the fault campaign (tests/faults)")
-    group.addoption("--kills", type=int, default=200, help="kills of the long campaign, Ray's included")
-    group.addoption("--ray-kills", type=int, default=30, help="those of them on a local Ray")
-    group.addoption("--mirror-kills", type=int, default=100, help="kills of sweeps with mirrors")
+    group.addoption("--kills", type=int, default=200, help="kills of the long campaign in one process")
+    group.addoption("--ray-kills", type=int, default=30, help="kills of the long campaign on a local Ray")
+    group.addoption("--fault-counts", help="directory for the counters of campaigns, to add them up")
+    group.addoption("--power-losses", type=int, default=300, help="power losses of each kind of victim")
     group.addoption("--raylets", type=int, default=200, help="raylets that are killed under their drivers")
-    group.addoption("--flips", type=int, default=2000, help="parts that are damaged")
+    group.addoption("--damages", type=int, default=2000, help="files that are damaged")
     group.addoption("--fault-seed", type=int, default=2015, help="of kills and damage")
 
 

@@ -359,7 +359,7 @@ def test_ctrl_c_keeps_what_finished_and_says_how_to_go_on(tmp_path) -> None:
         finally:
             driver.kill()
     assert driver.returncode == 130
-    assert f"to go on: kising run {out}" in errors
+    assert f"to resume: kising run {out}" in errors
     assert "Traceback" not in errors
     runs = pd.read_parquet(out / "runs.parquet")
     assert 0 < len(runs) < 200

@@ -19,7 +19,7 @@ from kising.cli.exits import plainly
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("bench.json"),
     show_default=True,
-    help="File of the numbers.",
+    help="File for the numbers.",
 )
 @plainly
 def bench(full: bool, driver: bool, out: Path) -> None:

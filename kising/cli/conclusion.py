@@ -42,7 +42,7 @@ def print_results(
 
 
 def conclude(spec: SweepSpec, results: Results, reason: str) -> None:
-    """Print what a session made, what failed, and how to go on; exit with its code unless all went well."""
+    """Print what a session made, what failed, and how to resume; exit with its code unless all went well."""
     from kising.sweep.failures import failure_of
     from kising.sweep.labels import varied_keys
     from kising.sweep.status import SHOWN, describe_failures
@@ -60,7 +60,7 @@ def conclude(spec: SweepSpec, results: Results, reason: str) -> None:
             click.echo(line, err=True)
     if outcome.unfinished:
         why = f"stopped by {reason}" if reason else "stopped"
-        click.echo(f"{why} with {plural(outcome.unfinished, 'run')} to go; to go on: {resume}", err=True)
+        click.echo(f"{why} with {plural(outcome.unfinished, 'run')} left; to resume: {resume}", err=True)
         sys.exit(stopped_by(reason))
     if len(failed):
         sys.exit(FAILED)

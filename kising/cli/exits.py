@@ -1,7 +1,7 @@
 """How commands end: exit codes, and errors in one line each.
 
-Exit codes: 0 all went well, 1 failed runs or a failure of the machine, 2 a mistake in what was asked, 128 + n stopped
-by signal n.
+Exit codes: 0 success, 1 failed runs or a failure of the machine, 2 a mistake in the request, 128 + n stopped by
+signal n.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def plainly(command: Callable[..., None]) -> Callable[..., None]:
             click.echo(f"kising: {error}", err=True)
             sys.exit(MISTAKE if isinstance(error, InputError) else FAILED)
         except MemoryError as error:
-            click.echo(f"kising: not enough memory for this: {error}", err=True)
+            click.echo(f"kising: not enough memory: {error}", err=True)
             sys.exit(FAILED)
         except BrokenPipeError:
-            # The reader has gone (`kising status | head`): there is nobody to report to.
+            # The reader has closed the pipe (`kising status | head`): nobody reads the message.
             sys.stderr.close()
             sys.exit(FAILED)
         except OSError as error:

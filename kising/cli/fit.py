@@ -25,35 +25,37 @@ from kising.options import READING
     help="Number of hidden spins to assume; several, as in 0,1,2,4: choose by cross-validation.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), required=True, help="Of the start; another may end elsewhere."
+    "--seed",
+    type=click.IntRange(min=0),
+    required=True,
+    help="Seed of all random numbers; another seed may lead to another maximum.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Folder of the results [FILE with .fit], or a file that ends in .npz, for the couplings alone.",
+    help="Folder for the results [FILE with the ending .fit], or a .npz file for the couplings alone.",
 )
 @click.option(
     "--errors/--no-errors",
     default=None,
-    help="Standard errors of the couplings [for networks that are small enough].",
+    help="Compute standard errors of the couplings [yes, if the network is small enough].",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="Cores to use; they change the time alone [all].")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Number of cores to use; it affects the time, not the result [all].",
+)
 @click.option(
     "--folds",
     type=click.IntRange(min=2),
     default=5,
     show_default=True,
-    help="Parts held out, to choose --hidden.",
+    help="Number of parts that are held out in turn, to choose --hidden.",
 )
 @click.option(
     "--address", metavar="HOST:PORT", help="Choose --hidden on the Ray cluster there; see `kising run`."
 )
 @click.option("--local-debug", is_flag=True, help="Choose --hidden in this process, without Ray.")
-@click.option(
-    "--missing",
-    type=click.Choice(["sample", "drop"]),
-    help="Missing entries: average over them, or leave out steps that have any [sample].",
-)
 @reading_flags()
 @flags(FIT)
 @plainly
@@ -67,19 +69,18 @@ def fit(
     folds: int,
     address: str | None,
     local_debug: bool,
-    missing: str | None,
     **options: Any,
 ) -> None:
     """Learn the couplings from a recording of your own.
 
     FILE is .npy, .npz, .csv, .tsv, .parquet or .mat, with one row per time step. Writes a folder with a page,
-    index.html. The same command goes on where it was stopped. Values of options are written as in a sweep file.
+    index.html. The same command resumes where it was stopped. Values of options are written as in a sweep file.
     """
     from kising.fitting.command import Request, StoppedError
     from kising.fitting.command import run as run_fit
     from kising.sweep.drive.signals import stop_on_signals
 
-    reading = {name: options.pop(name) for name in READING} | {"missing": missing}
+    reading = {name: options.pop(name) for name in READING}
     request = Request(
         file=file,
         hidden=hidden,

@@ -15,7 +15,7 @@ from kising.version import __version__
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kising")
 def main() -> None:
-    """Learn the couplings of kinetic Ising networks with hidden spins, in sweeps that survive anything."""
+    """Learn the couplings of kinetic Ising networks with hidden spins, in sweeps that resume after any interruption."""
 
 
 for command in (init, run, plan, status, serve, show, verify, report, fit, schema, bench):

@@ -39,21 +39,21 @@ def status(directory: Path, watch: bool) -> None:
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on; one that other machines can reach asks them for a token.",
+    help="Address to listen on; if other machines can reach it, they need a token.",
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
 @plainly
 def serve(directory: Path, host: str, port: int) -> None:
     """Serve a page that follows the sweep while it runs.
 
-    The server ends with Ctrl-C; the sweep goes on.
+    The server ends with Ctrl-C; the sweep continues.
     """
     from kising.live.server import LiveServer
     from kising.sweep.store.directory import SweepDirectory
 
     SweepDirectory.open(directory)
     server = LiveServer(directory, host, port)
-    click.echo(f"Page: {server.url}\nCtrl-C ends the server; the sweep goes on.")
+    click.echo(f"Page: {server.url}\nCtrl-C ends the server; the sweep continues.")
     with suppress(KeyboardInterrupt):
         server.serve_forever(poll_interval=0.2)
     server.server_close()
@@ -106,19 +106,28 @@ def verify(directory: Path) -> None:
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="What to print: tables, or all that the page says as JSON.",
+    help="What to print: tables, or everything on the page as JSON.",
+)
+@click.option(
+    "--publish",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Also write a Markdown page, its figures and the tables, to be kept beside documentation.",
 )
 @plainly
-def report(directory: Path, form: str) -> None:
+def report(directory: Path, form: str, folder: Path | None) -> None:
     """Print the results, and write a page with figures.
 
-    Also writes the tables anew from the parts.
+    Also rewrites the tables from the parts.
     """
     from kising.report.build import build
+    from kising.report.published import publish
     from kising.report.tables import refresh_tables
 
     frames = refresh_tables(directory)
     built = build(directory, frames)
+    published = None if folder is None else publish(directory, frames, built, folder)
     if form == "json":
         click.echo((built.page.parent / "report.json").read_text())
         return
@@ -126,3 +135,5 @@ def report(directory: Path, form: str) -> None:
     for path in built.figures:
         click.echo(f"Figure: {path}")
     click.echo(f"Page: {built.page}")
+    if published is not None:
+        click.echo(f"Published: {published}")

@@ -35,22 +35,26 @@ _set = click.option(
 @_preset
 @_set
 @click.option(
-    "--address", metavar="HOST:PORT", help="Run on the Ray cluster there ('auto': the one this host is in)."
+    "--address",
+    metavar="HOST:PORT",
+    help="Run on the Ray cluster at this address ('auto': the one that this host is part of).",
 )
 @click.option("--cpus", type=click.IntRange(min=1), help="Cores of this machine to use [all].")
 @click.option("--retry-failed", is_flag=True, help="Run failed runs again.")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failed run.")
 @click.option(
-    "--stale", type=click.Choice(["keep", "redo"]), help="What to do with runs made by other numerics."
+    "--stale",
+    type=click.Choice(["keep", "redo"]),
+    help="What to do with finished runs made by another version of the numerics.",
 )
 @click.option(
-    "--shrink", is_flag=True, help="Let finished runs that the edited sweep no longer has leave the tables."
+    "--shrink", is_flag=True, help="Drop finished runs that the edited sweep no longer has from the tables."
 )
 @click.option("--page", is_flag=True, help="Serve a live page of the sweep on this machine while it runs.")
 @click.option(
     "--mirror",
     metavar="URL",
-    help="Keep a copy there, and go on from it: s3://bucket/prefix, gs://, az://, or a directory.",
+    help="Keep a copy there, and resume from it: s3://bucket/prefix, gs://, az://, or a directory.",
 )
 @click.option("--local-debug", is_flag=True, help="Run in this process, without Ray.")
 @plainly
@@ -69,7 +73,7 @@ def run(
     mirror: str | None,
     local_debug: bool,
 ) -> None:
-    """Run a sweep file, or go on with the sweep in a directory."""
+    """Run a sweep file, or resume the sweep in a directory."""
     from kising.run import Session, locate
     from kising.run import run as run_session
     from kising.sweep.drive.progress import open_display
@@ -114,9 +118,9 @@ def run(
 def plan(
     source: Path, out: Path | None, preset: str | None, overrides: tuple[str, ...], calibrate: bool
 ) -> None:
-    """Show what a sweep would run, and what that costs.
+    """Show what a sweep would run, and what it would cost.
 
-    Counts what is done already, and starts nothing.
+    Counts what is already done, and starts nothing.
     """
     from kising.run import locate
     from kising.sweep.status import calibrate as measure

@@ -30,13 +30,13 @@ def _names_of_sweeps(context: click.Context, parameter: click.Parameter, incompl
     "recording",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A sweep over a recording of your own: how many hidden spins does it have?",
+    help="Write a sweep that finds the number of hidden spins of a recording of your own.",
 )
 @plainly
 def init(name: str | None, source: str | None, recording: Path | None) -> None:
     """Write a commented sweep file to start from.
 
-    It is NAME.yaml in this directory; beside it goes the schema that lets your editor check it.
+    Writes NAME.yaml in this directory, and beside it the schema with which your editor can check it.
     """
     from kising.sweep.starter import check_name, starter, starter_for, starter_from, write_starter
 

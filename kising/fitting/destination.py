@@ -1,7 +1,7 @@
 """Where the results of `kising fit` go: a new name, or what `kising fit` wrote there before. Nothing else is replaced.
 
-A folder of results holds a marker by which the command knows it again. The folder appears together with its marker, so
-a kill at any moment leaves either nothing or a folder that the next command accepts.
+A folder of results holds a marker file, by which the command recognises it. The folder appears together with its
+marker, so a kill at any moment leaves either nothing or a folder that the next command accepts.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def make_folder(target: Path) -> None:
     new = target.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
     try:
         new.mkdir()
-        (new / MARKER).write_bytes(_MARKER_TEXT)
+        # Durable before the folder has its name: after a power loss, a folder without its marker would be refused.
+        atomic_write(new / MARKER, _MARKER_TEXT)
         os.rename(new, target)  # in the place of an empty folder, too
         sync_directory(target.parent)
     except OSError as error:
@@ -105,6 +106,7 @@ def write_results(target: Path, files: dict[str, bytes], closing: str) -> None:
     """
     with suppress(FileNotFoundError):
         (target / closing).unlink()
+        sync_directory(target)  # or a power loss might bring it back beside the files of another fit
     for name in [*(name for name in files if name != closing), closing]:
         atomic_write(target / name, files[name])
 

@@ -194,7 +194,7 @@ def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]
             "packages": ", ".join(f"{name} {version}" for name, version in manifest.packages.items()),
             "command": manifest.command,
         }
-    # By the clock of the driver's host; nothing but this line depends on it.
+    # By the clock of the driver's host; only this line depends on it.
     progress = directory.read_progress()
     if progress is not None:
         made["last update"] = f"{datetime.fromtimestamp(progress.updated, UTC):%Y-%m-%d %H:%M:%S} UTC"

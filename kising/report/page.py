@@ -209,7 +209,7 @@ def _failures(failures: Sequence[tuple[str, str, str]]) -> Iterator[str]:
     yield "</dl>"
     if len(failures) > MOST_FAILURES:
         yield f"<p>{len(failures) - MOST_FAILURES} more: runs.parquet has them all.</p>"
-    yield '<p class="soft">`kising show DIR RUN` tells all about a run.</p></details>'
+    yield '<p class="soft">`kising show DIR RUN` shows everything about a run.</p></details>'
 
 
 def _claims(findings: Sequence[Finding]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The tables that people read, in words and digits: what the console and the page show of summary and scaling."""
+"""The summary and scaling tables as text, for the console and for the page."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _POINT_TABLES: Final = (
     _PointTable(
         "held out",
         "learn",
-        "Log-likelihood of what was held out, nats per slice: mean ± standard error over folds",
+        "Held-out log-likelihood, nats per slice: mean ± standard error over folds",
         (),
     ),
     _PointTable(

@@ -1,18 +1,19 @@
-"""Nothing is ever lost: sweeps are killed in every way there is, resumed, and compared bit by bit.
+"""Nothing is ever lost: sweeps and fits are killed in every way there is, resumed, and compared bit by bit.
 
-The long campaign is `pytest -m faults --kills 1000 --ray-kills 150 --flips 2000`; the `--fault-seed` that it prints
-repeats a failure.
+The long campaign is `pytest -m faults --kills 8500 --ray-kills 1500 --damages 10000 tests/faults/test_campaign.py`. It
+may be split: campaigns with another `--fault-seed` add up, and `--fault-counts DIR` keeps the counters of each, also of
+one that is interrupted (`cd tests && python -m support.campaign DIR/*.json`). A seed repeats a failure.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.campaign import Campaign
-from support.damage import damage_parts
-from support.fault_injector import STEPS
+from support.damage import damage_files
+from support.fault_injector import ALL_STEPS
 from support.judging import CampaignCounts
 
 
@@ -21,38 +22,42 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@pytest.fixture
+def counts_file(request: pytest.FixtureRequest, fault_seed: int) -> Callable[[str], Path | None]:
+    """The file for the counters of a campaign, if they are to be kept."""
+    folder = request.config.getoption("--fault-counts")
+
+    def file(name: str) -> Path | None:
+        if folder is None:
+            return None
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        return Path(folder) / f"{name}-{fault_seed}.json"
+
+    return file
+
+
 def judge(counts: CampaignCounts, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{counts.line()}")
     assert (counts.lost, counts.wrong) == (0, 0)
 
 
+@pytest.mark.parametrize("mirrors", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_killed_drivers_lose_nothing(
-    tmp_path: Path, fault_seed: int, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fault_seed: int, mirrors: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counts = Campaign(tmp_path, fault_seed, realizations=1).in_process(8).counts
+    counts = Campaign(tmp_path, fault_seed, realizations=1).in_process(8, mirrors=mirrors).counts
     judge(counts, capsys)
     assert counts.kills.total() >= 8
 
 
 @pytest.mark.slow
-def test_killed_drivers_with_mirrors_lose_nothing(
+def test_killed_fits_lose_nothing(
     tmp_path: Path, fault_seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counts = Campaign(tmp_path, fault_seed, realizations=1).in_process(8, mirrors=True).counts
-    judge(counts, capsys)
-    assert counts.kills.total() >= 8
-
-
-@pytest.mark.faults
-def test_the_long_campaign_with_mirrors(
-    tmp_path: Path, fault_seed: int, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
-) -> None:
-    campaign = Campaign(tmp_path, fault_seed)
-    try:
-        campaign.in_process(request.config.getoption("--mirror-kills"), mirrors=True)
-    finally:
-        judge(campaign.counts, capsys)
+    campaign = Campaign(tmp_path, fault_seed, realizations=1)
+    judge(campaign.fits(30).counts, capsys)
+    assert campaign.counts.kills.total() >= 30
 
 
 @pytest.mark.hosts
@@ -66,26 +71,51 @@ def test_killed_rays_lose_nothing(
 
 @pytest.mark.faults
 def test_the_long_campaign(
-    tmp_path: Path, fault_seed: int, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    fault_seed: int,
+    request: pytest.FixtureRequest,
+    counts_file: Callable[[str], Path | None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    kills, ray_kills = request.config.getoption("--kills"), request.config.getoption("--ray-kills")
-    inside, on_ray = Campaign(tmp_path / "inside", fault_seed), Campaign(tmp_path / "ray", fault_seed)
+    kills = request.config.getoption("--kills")
+    campaign = Campaign(tmp_path, fault_seed, file=counts_file("in-process"))
     try:
-        with ThreadPoolExecutor(2) as pool:
-            ends = [pool.submit(inside.in_process, kills - ray_kills), pool.submit(on_ray.on_ray, ray_kills)]
-        for end in ends:
-            end.result()
+        campaign.in_process(kills)
     finally:
-        judge(inside.counts + on_ray.counts, capsys)
-    if kills - ray_kills >= 500:
-        assert inside.counts.steps >= set(STEPS)
+        judge(campaign.counts, capsys)
+    if kills >= 1000:
+        assert campaign.counts.steps >= set(ALL_STEPS)
 
 
 @pytest.mark.faults
-def test_many_damaged_parts(
+def test_the_long_campaign_on_ray(
+    tmp_path: Path,
+    fault_seed: int,
+    request: pytest.FixtureRequest,
+    counts_file: Callable[[str], Path | None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    campaign = Campaign(tmp_path, fault_seed, file=counts_file("ray"))
+    try:
+        campaign.on_ray(request.config.getoption("--ray-kills"))
+    finally:
+        judge(campaign.counts, capsys)
+
+
+@pytest.mark.faults
+def test_many_damaged_files(
     tmp_path: Path, fault_seed: int, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counts = damage_parts(tmp_path, fault_seed, request.config.getoption("--flips"))
     with capsys.disabled():
+        counts = damage_files(tmp_path, fault_seed, request.config.getoption("--damages"))
         print(f"\n{counts.line()}")
     assert (counts.read_as_data, counts.missed) == (0, 0)
+
+
+def test_damaged_files_are_noticed(
+    tmp_path: Path, fault_seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with capsys.disabled():
+        counts = damage_files(tmp_path, fault_seed, 100)
+    assert (counts.read_as_data, counts.missed) == (0, 0)
+    assert len(counts.files) > 8

@@ -21,11 +21,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from support.campaign import SHORT
 from support.children import python
 from support.drivers import ForkingServer
 from support.judging import count_wrong
 from support.nodes import PATHS
+from support.victims import SHORT
 
 import kising
 import kising.run
@@ -210,7 +210,7 @@ def test_a_clock_that_jumps_back_changes_nothing(
 def learn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ForkingServer, Path, pd.DataFrame]]:
     place = tmp_path_factory.mktemp("signals")
     file = place / "learn.yaml"
-    file.write_text(SHORT["learn"].replace("realizations: 4", "realizations: 2"))
+    file.write_text(SHORT["learn"].replace("realizations: 10", "realizations: 2"))
     whole = run_sweep(file, out=place / "whole", in_process=True).runs
     with ForkingServer([file]) as server:
         yield server, file, whole
@@ -232,7 +232,7 @@ def test_signals_stop_a_sweep_and_it_resumes(
     assert os.waitstatus_to_exitcode(status) == 128 + numbers[0]
     errors = server.errors(out)
     assert f"stopped by {numbers[0].name} with" in errors
-    assert f"to go on: kising run {out}" in errors
+    assert f"to resume: kising run {out}" in errors
     assert "Traceback" not in errors
     table = pd.read_parquet(out / "runs.parquet")
     held = Store.open(SweepDirectory(out), writable=False).scan().ids.size

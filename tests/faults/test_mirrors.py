@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.campaign import SHORT
 from support.judging import ReferencedSweep, count_wrong
 from support.s3_server import BUCKET, S3Server
+from support.victims import SHORT
 
 from kising.report.tables import derived
 from kising.sweep.store.directory import SweepDirectory
@@ -42,7 +42,7 @@ def campaign(
     place: Path, server: S3Server, seed: int, kills: int
 ) -> tuple[dict[str, int], ReferencedSweep, Path]:
     """Kill drivers and servers, lose disks, until enough was killed; then let the last driver finish."""
-    sweep = ReferencedSweep(place / "sweep", SHORT["learn"].replace("realizations: 4", "realizations: 2"))
+    sweep = ReferencedSweep(place / "sweep", SHORT["learn"].replace("realizations: 10", "realizations: 2"))
     generator = random.Random(seed)
     counts = {"drivers": 0, "servers": 0, "stopped servers": 0, "disks": 0}
     out, url = place / "out", f"s3://{BUCKET}/campaign-{seed}"

@@ -1,193 +1,258 @@
-"""Kills sweeps in every way there is, resumes them until they are done, and judges the results.
+"""Kills sweeps and fits in every way there is, resumes them until they are done, and judges the results.
 
 A sweep goes from nothing to its last row through any number of killed drivers. After every kill its parts are read:
 a row that has vanished is lost, and one that differs in any bit from that of an undisturbed sweep is wrong. Nothing
-touches the directory between two drivers.
+touches the directory between two drivers, except that machines with a mirror are sometimes lost with their disk.
+
+Campaigns with different seeds add up. Each writes its counters to a file, also when it is interrupted:
+
+    cd tests && python -m support.campaign FILE...
+
+prints the line of them all.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import re
 import signal
+import sys
 import time
-from itertools import cycle
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
 from support.drivers import ForkingServer, RayDriver
-from support.fault_injector import MIRROR_STEPS, STEPS
-from support.judging import CampaignCounts, Judge, ReferencedSweep
+from support.fault_injector import FIT_STEPS, MIRROR_STEPS, STEPS
+from support.judging import CampaignCounts, FitJudge, Judge, ReferencedFit, ReferencedSweep
+from support.victims import FITS, ON_RAY, SHORT, shortened, write_recording
 
-LONGEST_SESSION = 0.35  # seconds before a driver in process is killed
+LONGEST_SESSION = 0.2  # seconds of computing before a driver in process is killed
 MOST_KILLS = 150  # of the drivers of one sweep; the next driver is left alone
-
-SHORT = {
-    "learn": """
-name: learn
-seed: 7
-realizations: 4
-model: {visible: 6, hidden: 2}
-learner: {max_iterations: 40, tolerance: 1.0e-12}
-axes:
-  - {learner.estimator: [exact, bp]}
-  - {data.length: [200, 400, 10000]}
-keep: {couplings: true, trace: true, realizations: 2}
-resources: {checkpoint: 0.05}
-""",
-    "infer": """
-name: infer
-task: infer
-seed: 8
-realizations: 24
-model: {visible: 6, hidden: 2, connectivity: 0.5}
-score: {exact: true}
-learner: {correlations: corrected}
-axes: {learner.estimator: [bp, tap, mean-field], data.length: [500, 4000]}
-""",
-}
-
-ON_RAY = """
-name: ray
-seed: 9
-realizations: 12
-model: {visible: 8, hidden: 2}
-learner: {estimator: bp, max_iterations: 50, tolerance: 1.0e-12}
-axes: {data.length: [500, 2000, 12000]}
-resources: {checkpoint: 0.2}
-"""
+MOST_WORKERS = 40  # killed under one driver
+LAST = ("tables", "fit results")  # steps at the end of a session
+BROKEN = (
+    "Ray broke down",
+    "Ray does not start",
+    "this process ended",
+    "workers in a row",
+    "cannot run batches",
+)
 
 
 class Campaign:
-    """Sweeps, one after another, until enough has been killed."""
+    """Sweeps and fits, one after another, until enough has been killed."""
 
-    def __init__(self, place: Path, seed: int, *, realizations: int | None = None) -> None:
-        """Work in a directory; `realizations` replaces that of the sweeps, to shorten them."""
+    def __init__(
+        self, place: Path, seed: int, *, realizations: int | None = None, file: Path | None = None
+    ) -> None:
+        """Work in a directory; `realizations` replaces that of the sweeps, to shorten them. Counters go to `file`."""
         self.counts = CampaignCounts(seed)
-        self._place, self._realizations = place, realizations
+        self._place, self._realizations, self._file = place, realizations, file
         self._random = random.Random(seed)
         self._start = time.monotonic()
-        self._use_steps(STEPS)
 
-    def _use_steps(self, steps: tuple[str, ...]) -> None:
-        self._every_step = set(steps)
-        self._steps = cycle(self._random.sample(steps, len(steps)))
-
-    def in_process(self, kills: int, *, mirrors: bool = False) -> Self:
+    def in_process(self, kills: int, *, mirrors: bool | None = None) -> Self:
         """Kill drivers that run everything in their own process: at random times, and at every step in turn.
 
-        mirrors: each sweep has one, and some machines are lost with their driver and all that is on their disk.
+        mirrors: each sweep has one, and some machines are lost with their driver and all that is on their disk. None:
+        with and without, and fits too.
         """
-        if mirrors:
-            self._use_steps(MIRROR_STEPS)
         sweeps = [self._sweep(name, text) for name, text in SHORT.items()]
-        with ForkingServer([sweep.file for sweep in sweeps]) as server:
-            for number, sweep in enumerate(cycle(sweeps)):
-                if self._killed("in process") >= kills:
-                    break
-                judge = Judge(sweep, self._place / f"in-process-{number}", self.counts)
-                mirror = str(self._place / f"mirror-{number}") if mirrors else None
-                for driver in range(MOST_KILLS + 1):
-                    step, nth, after = self._fault(
-                        sweep.seconds, undisturbed=driver == MOST_KILLS or self._killed("in process") >= kills
-                    )
-                    self.counts.drivers += 1
-                    signals = [(after, int(signal.SIGKILL))] if after is not None else []
-                    status, sent = server.run_driver(sweep.file, judge.out, step, nth, signals, mirror=mirror)
-                    timed = sent and after is not None
-                    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-                        self.counts.kills[f"in process at {'a random time' if timed else 'a step'}"] += 1
-                        if not timed:
-                            self.counts.steps.add(step)
-                        judge.check_rows()
-                        if mirrors and self._random.random() < 0.4:
-                            judge.lose_machine()
-                    else:
-                        assert status == 0, server.errors(judge.out)
+        return self._kill_in_turn(sweeps, self._fits() if mirrors is None else [], kills, mirrors)
+
+    def fits(self, kills: int) -> Self:
+        """Kill `kising fit`."""
+        return self._kill_in_turn([], self._fits(), kills, None)
+
+    def _fits(self) -> list[ReferencedFit]:
+        self._place.mkdir(parents=True, exist_ok=True)
+        recording = write_recording(self._place / "spins.npy")
+        return [ReferencedFit(recording, self._place / name, options) for name, options in FITS.items()]
+
+    def _kill_in_turn(
+        self, sweeps: list[ReferencedSweep], fits: list[ReferencedFit], kills: int, mirrors: bool | None
+    ) -> Self:
+        with ForkingServer([sweep.file for sweep in sweeps], [fit.arguments for fit in fits]) as server:
+            number = 0
+            while self._killed("in process") < kills:
+                for victim in self._victims(sweeps, fits, mirrors):
+                    if self._killed("in process") >= kills:
                         break
-                else:
-                    raise AssertionError(f"{judge.out}: not finished by an undisturbed driver")
+                    if isinstance(victim, ReferencedFit):
+                        self._kill_fit(server, victim, fits, kills)
+                    else:
+                        self._kill_sweep(server, *victim, self._place / f"in-process-{number}", kills)
+                    number += 1
+                    self._note()
+        return self
+
+    @staticmethod
+    def _victims(
+        sweeps: list[ReferencedSweep], fits: list[ReferencedFit], mirrors: bool | None
+    ) -> Iterator[tuple[ReferencedSweep, bool] | ReferencedFit]:
+        for sweep in sweeps:
+            if mirrors is not True:
+                yield sweep, False
+            if mirrors is not False:
+                yield sweep, True
+        yield from fits
+
+    def _kill_sweep(
+        self, server: ForkingServer, sweep: ReferencedSweep, mirrored: bool, out: Path, kills: int
+    ) -> None:
+        judge = Judge(sweep, out, self.counts, mirrored=mirrored)
+        steps = (*STEPS, *MIRROR_STEPS, *MIRROR_STEPS) if mirrored else STEPS
+
+        def drive(step: str, nth: int, cpu: float | None) -> int:
+            return server.run_driver(sweep.file, out, step, nth, cpu=cpu, mirror=judge.mirror)[0]
+
+        self._kill_until_done(drive, judge, steps, kills, lambda: server.errors(out))
+
+    def _kill_fit(
+        self, server: ForkingServer, fit: ReferencedFit, fits: list[ReferencedFit], kills: int
+    ) -> None:
+        # Fits of two kinds replace each other in one folder.
+        judge = FitJudge(fit, fits, self._place / "folder", self.counts)
+        arguments = [*fit.arguments, "--out", str(judge.out)]
+
+        def drive(step: str, nth: int, cpu: float | None) -> int:
+            status, _ = server.run_driver(fit.recording, judge.out, step, nth, cpu=cpu, arguments=arguments)
+            return 0 if os.WIFEXITED(status) and os.WEXITSTATUS(status) == fit.status else status
+
+        self._kill_until_done(drive, judge, FIT_STEPS, kills, lambda: server.errors(judge.out))
+
+    def _kill_until_done(
+        self,
+        drive: Callable[[str, int, float | None], int],
+        judge: Judge | FitJudge,
+        steps: tuple[str, ...],
+        kills: int,
+        errors: Callable[[], str],
+    ) -> None:
+        """Start drivers and kill them, until one gets to the end."""
+        for driver in range(MOST_KILLS + 1):
+            enough = driver == MOST_KILLS or self._killed("in process") >= kills
+            step, nth, cpu = ("-", 1, None) if enough else self._fault(steps, judge.is_nearly_done)
+            self.counts.drivers += 1
+            status = drive(step, nth, cpu)
+            timed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF
+            if not timed and not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
+                assert status == 0, (status, errors())
                 judge.check_finished()
-        return self._timed()
+                return
+            self.counts.kills[f"in process at {'a random time' if timed else 'a step'}"] += 1
+            self.counts.victims[judge.kind] += 1
+            if not timed:
+                self.counts.steps.add(step)
+            judge.check_rows()
+            if self._random.random() < 0.4:
+                judge.lose_machine()
+        raise AssertionError(f"{judge.out}: not finished by an undisturbed driver")
 
     def on_ray(self, kills: int) -> Self:
         """Kill drivers, their workers, their Ray or everything at once."""
-        sweep = self._sweep("ray", ON_RAY)
+        sweeps = [self._sweep(name, text) for name, text in ON_RAY.items()]
         number = 0
         while self._killed("Ray") < kills:
-            judge = Judge(sweep, self._place / f"ray-{number}", self.counts)
+            # Every sweep with and without a mirror, in turn.
+            sweep, mirrored = sweeps[number % len(sweeps)], number // len(sweeps) % 2 == 1
+            judge = Judge(sweep, self._place / f"ray-{number}", self.counts, mirrored=mirrored)
             number += 1
             for driver in range(MOST_KILLS + 1):
                 self.counts.drivers += 1
                 undisturbed = driver == MOST_KILLS or self._killed("Ray") >= kills
-                if self._run_on_ray(sweep, judge, undisturbed=undisturbed):
+                if self._run_on_ray(sweep, judge, kills, undisturbed=undisturbed):
                     break
+                if self._random.random() < 0.4:
+                    judge.lose_machine()
+                self._note()
             else:
                 raise AssertionError(f"{judge.out}: not finished by an undisturbed driver")
             judge.check_finished()
-        return self._timed()
+            self._note()
+        return self
 
     def _sweep(self, name: str, text: str) -> ReferencedSweep:
-        if self._realizations is not None:
-            text = re.sub(r"(?m)^realizations: \d+$", f"realizations: {self._realizations}", text)
-        return ReferencedSweep(self._place / name, text)
-
-    @property
-    def _all_steps(self) -> bool:
-        """Whether something was killed at every step; until then missing steps come first."""
-        return self.counts.steps >= self._every_step
+        return ReferencedSweep(self._place / name, shortened(text, self._realizations))
 
     def _killed(self, where: str) -> int:
         return sum(count for name, count in self.counts.kills.items() if name.startswith(where))
 
-    def _timed(self) -> Self:
+    def _note(self) -> None:
         self.counts.seconds = time.monotonic() - self._start
-        return self
+        if self._file is not None:
+            self.counts.write(self._file)
 
-    def _fault(self, seconds: float, *, undisturbed: bool) -> tuple[str, int, float | None]:
-        """The step at which the driver kills itself, at which occurrence, and the seconds until it is killed."""
-        if undisturbed:
-            return "-", 1, None
-        if self._random.random() < 0.6:
-            step = next(step for step in self._steps if step not in self.counts.steps or self._all_steps)
-            # Some steps come once per session, tables only at its end; and a driver that never reaches its step
-            # must not finish.
-            once = step.startswith(("sweep", "manifest", "tables"))
-            nth = 1 if once or not self._all_steps else self._random.choice((1, 1, 1, 2, 4))
-            late = step.startswith("tables")
-            return step, nth, None if late else self._random.uniform(2, 3) * LONGEST_SESSION
-        return "-", 1, self._random.uniform(0, min(seconds, LONGEST_SESSION))
+    def _next_step(self, steps: tuple[str, ...]) -> str:
+        """A step at which to die; half of the time one at which nothing was killed yet, if there is one."""
+        missing = [step for step in steps if step not in self.counts.steps]
+        return self._random.choice(missing if missing and self._random.random() < 0.5 else steps)
 
-    def _run_on_ray(self, sweep: ReferencedSweep, judge: Judge, *, undisturbed: bool) -> bool:
+    def _fault(self, steps: tuple[str, ...], nearly_done: bool) -> tuple[str, int, float | None]:
+        """The step at which the driver kills itself, at which occurrence, and the seconds of computing until it is
+        killed, None: it may finish. Where only the end is left to do, it is disturbed at most there.
+        """
+        if nearly_done:
+            last = [step for step in steps if step.startswith(LAST)]
+            missing = [step for step in last if step not in self.counts.steps]
+            return (
+                (self._random.choice(missing or last) if missing or self._random.random() < 0.5 else "-"),
+                1,
+                None,
+            )
+        if self._random.random() < 0.4:
+            return "-", 1, self._random.uniform(0, LONGEST_SESSION)
+        step = self._next_step(tuple(step for step in steps if not step.startswith(LAST)))
+        often = step in self.counts.steps
+        return step, self._random.choice((1, 1, 1, 2, 4)) if often else 1, 1.5 * LONGEST_SESSION
+
+    def _run_on_ray(self, sweep: ReferencedSweep, judge: Judge, kills: int, *, undisturbed: bool) -> bool:
         """Run one driver; return whether it has finished the sweep."""
         if undisturbed:
-            with RayDriver(sweep.file, judge.out, "-", 1) as driver:
+            with RayDriver(sweep.file, judge.out, "-", 1, mirror=judge.mirror) as driver:
                 assert driver.end() == 0, driver.errors()
             return True
-        last = self._random.choice(("driver", "driver", "raylet", "gcs_server", "everything", "step"))
-        step, nth = (next(self._steps), self._random.choice((1, 2, 3))) if last == "step" else ("-", 1)
-        # A run fails when it loses three workers, so busy workers are killed at most twice under one driver.
-        victims = ["workers", "workers", *([last] if last != "step" else [])]
-        if self._random.random() < 0.15:
-            victims = [last]  # while Ray starts, or soon after
-        with RayDriver(sweep.file, judge.out, step, nth) as driver:
-            for victim in victims:
-                if len(victims) > 1:
-                    driver.wait_for_work()
-                    driver.wait(self._random.uniform(0.1, 2.0))
-                else:
-                    driver.wait(self._random.uniform(0.5, 12.0))
-                killed = driver.kill(victim)
-                name = "worker" if victim == "workers" else victim
-                self.counts.kills[f"Ray {name}"] += min(killed, 1) if victim == "everything" else killed
+        last = self._random.choice(("driver", "raylet", "gcs_server", "everything", "step"))
+        step, nth = (self._next_step(STEPS), self._random.choice((1, 2, 3))) if last == "step" else ("-", 1)
+        with RayDriver(sweep.file, judge.out, step, nth, mirror=judge.mirror) as driver:
+            if self._random.random() < 0.1:
+                driver.wait(self._random.uniform(0.3, 6.0))  # while Ray starts, or soon after
+            else:
+                self._kill_workers(driver, judge, kills)
+            if last != "step":
+                killed = driver.kill(last)
+                self._count_on_ray(last, judge, min(killed, 1))
             status = driver.end()
             if status == -signal.SIGKILL and step != "-":
-                self.counts.kills["Ray driver at a step"] += 1
+                self._count_on_ray("driver at a step", judge, 1)
                 self.counts.steps.add(step)
             errors = driver.errors()
         judge.check_rows()
         assert "Traceback" not in errors, errors
-        broken = status == 1 and ("Ray broke down" in errors or "Ray does not start" in errors)
+        broken = status == 1 and any(words in errors for words in BROKEN)
         assert status in (0, -signal.SIGKILL) or broken, (status, errors)
         return status == 0
+
+    def _kill_workers(self, driver: RayDriver, judge: Judge, kills: int) -> None:
+        """Kill busy workers again and again: some while they start, some in the middle of a run."""
+        driver.wait_for_work()
+        for _ in range(self._random.randint(1, MOST_WORKERS)):
+            if not driver.is_running or self._killed("Ray") >= kills:
+                return
+            if self._random.random() < 0.25:
+                driver.wait_for_work()
+                driver.wait(self._random.uniform(0.0, 1.0))
+            else:
+                driver.wait_for_workers()
+                driver.wait(self._random.uniform(0.0, 0.5))
+            self._count_on_ray("worker", judge, driver.kill("workers"))
+
+    def _count_on_ray(self, name: str, judge: Judge, count: int) -> None:
+        self.counts.kills[f"Ray {name}"] += count
+        self.counts.victims[f"{judge.kind} on Ray"] += count
+
+
+if __name__ == "__main__":
+    found = [CampaignCounts.read(Path(name)) for name in sys.argv[1:]]
+    print(sum(found[1:], start=found[0]).line())

@@ -29,9 +29,10 @@ def notes_of(out: Path) -> Path:
 class ForkingServer:
     """Starts drivers in an instant: a process with everything loaded that forks them (forking_server.py)."""
 
-    def __init__(self, files: list[Path]) -> None:
+    def __init__(self, files: list[Path], commands: Sequence[Sequence[str]] = ()) -> None:
+        """Load and compile what the sweeps in `files` and other commands need."""
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "forking_server.py"), *map(str, files)],
+            [sys.executable, str(HERE / "forking_server.py"), json.dumps([*map(str, files)]), json.dumps(commands)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": PATHS},
         )  # fmt: skip
         assert self._answer() == "ready"
@@ -55,12 +56,15 @@ class ForkingServer:
         signals: list[tuple[float, int]] | None = None,
         *,
         at_work: bool = False,
+        cpu: float | None = None,
         mirror: str | None = None,
+        arguments: Sequence[str] = (),
     ) -> tuple[int, bool]:
         """Run a driver to its end; signals: pairs of a number of seconds after its start and a signal to send.
 
-        at_work: seconds count from the start of its first run. mirror: its URL. Returns the status from waitpid, and
-        whether all signals were sent.
+        at_work: seconds count from the start of its first run. cpu: seconds of computing after which SIGPROF ends it,
+        however busy the machine is. mirror: its URL. arguments: those of `kising`, by default `run`. Returns the status
+        from waitpid, and whether all signals were sent.
         """
         more = ["--mirror", mirror] if mirror is not None else []
         request = {
@@ -68,7 +72,8 @@ class ForkingServer:
             "nth": nth,
             "signals": signals or [],
             "at_work": at_work,
-            "arguments": ["run", str(file), "--out", str(out), "--local-debug", *more],
+            "cpu": cpu,
+            "arguments": [*(arguments or ["run", str(file), "--out", str(out), "--local-debug", *more])],
             "errors": str(self._errors(out)),
             "notes": str(notes_of(out)),
         }
@@ -93,12 +98,20 @@ class RayDriver:
     """A driver with a Ray of its own, and all its processes; `arguments` are those of `kising`, by default `run`."""
 
     def __init__(
-        self, file: Path, out: Path, step: str = "-", nth: int = 1, arguments: Sequence[str] = ()
+        self,
+        file: Path,
+        out: Path,
+        step: str = "-",
+        nth: int = 1,
+        arguments: Sequence[str] = (),
+        *,
+        mirror: str | None = None,
     ) -> None:
         self._notes = notes_of(out)
         self._noted = self._size()
         self._errors = out.with_name(f"{out.name}.errors").open("w+")
-        arguments = arguments or ["run", str(file), "--out", str(out), "--cpus", "2"]
+        more = ["--mirror", mirror] if mirror is not None else []
+        arguments = arguments or ["run", str(file), "--out", str(out), "--cpus", "2", *more]
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "fault_injector.py"), step, str(nth), *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
@@ -129,6 +142,13 @@ class RayDriver:
         end = time.monotonic() + seconds
         while self._process.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
+
+    def wait_for_workers(self) -> None:
+        """Wait until a worker has a batch, whether or not it has begun with it."""
+        end = time.monotonic() + PATIENCE
+        while self._process.poll() is None and not self.processes("workers"):
+            assert time.monotonic() < end, f"no worker is busy: {self.errors()}"
+            time.sleep(0.05)
 
     def wait_for_work(self) -> None:
         """Wait until it has started a run."""

@@ -20,11 +20,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kising.fitting.command
 import kising.run
 import kising.sweep.store.parts as parts
 import kising.sweep.task as task
+from kising.fitting import saved_state
 from kising.learning.checkpoint import load
+from kising.sweep.drive import conductor
 from kising.sweep.drive.conductor import Policy
+from kising.sweep.execute import batch_loop
 from kising.sweep.store.atomic import TEMPORARY_PREFIX
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
@@ -33,6 +37,7 @@ from kising.sweep.store.mirror.folders import FolderPlace
 from kising.sweep.store.part_log import PartLog
 from kising.sweep.store.run_store import Store
 
+MANY_ATTEMPTS = 10**6
 NOTES = "KISING_FAULT_NOTES"
 """The environment variable with the path of the notes."""
 
@@ -49,6 +54,11 @@ MIRROR_STEPS = (
     "lease:half",
     "lease:renamed",
 )
+FIT_STEPS = (
+    *(f"{name}:{moment}" for name in ("fit folder", "fit state", "fit results") for moment in DURABLE),
+    *(f"fit results:{moment}" for moment in ("unlink", "unlinked")),
+)
+ALL_STEPS = (*STEPS, *MIRROR_STEPS, *FIT_STEPS)
 """create: a temporary file was opened. half: half of it was written. fsync: all of it was written. synced: it is on
 the disk. renamed: it has its final name. settled: its directory is on the disk too. unlink, unlinked: before and
 after a file is removed. append: a file is about to grow."""
@@ -74,8 +84,8 @@ class FaultInjector:
             if self._left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def during(self, name: str, owner: type, method: str) -> None:
-        """Give the operations inside a method the name `name`."""
+    def during(self, name: str, owner: Any, method: str) -> None:
+        """Give the operations inside a method, or a function of a module, the name `name`."""
         real = getattr(owner, method)
 
         @functools.wraps(real)
@@ -153,6 +163,9 @@ def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = Non
         ("sweep", SweepDirectory, "write_sweep"),
         ("manifest", SweepDirectory, "write_manifest"),
         ("progress", SweepDirectory, "write_progress"),
+        ("fit folder", kising.fitting.command, "make_folder"),
+        ("fit state", saved_state.SavedState, "save"),
+        ("fit results", kising.fitting.command, "write_results"),
     ):
         injector.during(name, owner, method)
     if step != "-":
@@ -160,8 +173,14 @@ def install(step: str = "-", nth: int = 1, *, commit_seconds: float | None = Non
     task.perform = perform_with_note
     parts.FAN_IN = 4  # type: ignore[misc]
     copying.LOOK_SECONDS = 0.02  # type: ignore[misc]
+    saved_state.SECONDS = 0.0  # type: ignore[misc]
+    conductor.CHUNK_SECONDS = 0.0  # type: ignore[misc]
+    batch_loop.CHECKPOINT_SHARE = 1  # type: ignore[misc]
     if commit_seconds is not None:
-        kising.run.Policy = functools.partial(Policy, commit_seconds=commit_seconds)  # type: ignore[misc]
+        # A run whose workers die three times fails, which is right; here workers die because they are killed.
+        kising.run.Policy = functools.partial(  # type: ignore[misc]
+            Policy, commit_seconds=commit_seconds, max_attempts=MANY_ATTEMPTS
+        )
 
 
 def perform_with_note(

@@ -1,7 +1,8 @@
 """A process with everything imported and compiled, which forks drivers: they start in an instant.
 
 A request is a line of JSON on standard input: the arguments of the command, the step at which to die and at which
-occurrence, signals and when to send them, and the files for errors and notes. The answer is a line when the driver
+occurrence, the seconds of computing after which to die, signals and when to send them, and the files for errors and
+notes. The answer is a line when the driver
 has ended: its status from `waitpid`, and whether all signals were sent.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -29,6 +31,22 @@ def warm(file: str) -> None:
         run_sweep(file, out=Path(place) / "warm", in_process=True, overrides=["realizations=1"])
 
 
+def warm_command(arguments: list[str]) -> None:
+    """Load and compile what another command needs; its results go nowhere."""
+    with tempfile.TemporaryDirectory() as place:
+        command = [*arguments, "--out", str(Path(place) / "warm")]
+        silent = os.open(os.devnull, os.O_WRONLY)
+        shown = os.dup(1)
+        os.dup2(silent, 1)
+        try:
+            main(command)
+        except SystemExit:
+            pass
+        finally:
+            sys.stdout.flush()
+            os.dup2(shown, 1)
+
+
 def drive(request: dict[str, object]) -> None:
     """Be a driver; called in the forked process."""
     errors = os.open(str(request["errors"]), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -37,6 +55,9 @@ def drive(request: dict[str, object]) -> None:
     os.dup2(errors, 2)
     os.environ[fault_injector.NOTES] = str(request["notes"])
     fault_injector.install(str(request["step"]), int(str(request["nth"])), commit_seconds=COMMIT_SECONDS)
+    if request["cpu"] is not None:
+        # Its default action ends the process at once, like SIGKILL.
+        signal.setitimer(signal.ITIMER_PROF, float(str(request["cpu"])))
     main(request["arguments"])  # raises SystemExit
 
 
@@ -57,8 +78,10 @@ def wait_for(pid: int, signals: list[tuple[float, int]], notes: Path | None) -> 
 
 if __name__ == "__main__":
     records._checkout_commit = lambda: None  # asking git takes longer than some sessions
-    for file in sys.argv[1:]:
+    for file in json.loads(sys.argv[1]):
         warm(file)
+    for command in json.loads(sys.argv[2]):
+        warm_command(command)
     print("ready", flush=True)
     for line in sys.stdin:
         pid = os.fork()

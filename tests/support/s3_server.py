@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
+
+from support.ports import free_port
 
 PATIENCE = 120.0
 BUCKET = "sweeps"
@@ -20,8 +21,7 @@ class S3Server:
     """moto's server. It keeps everything in memory: one that was killed comes back empty."""
 
     def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self._port = listener.getsockname()[1]
+        self._port = free_port()
         self.environment = {
             "AWS_ENDPOINT_URL": self.address,
             "AWS_ACCESS_KEY_ID": "testing",

@@ -1,4 +1,4 @@
-"""Figures as files and as parts of a page: a figure consists of panels, each of which can stand alone."""
+"""Figures as files and as parts of a page: a figure consists of panels, each of which can be shown alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Panel(NamedTuple):
 
 
 class FigureSpec(NamedTuple):
-    """Panels that belong together, and what stands above and below them."""
+    """Panels that belong together, with the title above and the caption below them."""
 
     name: str
     title: str

@@ -42,6 +42,7 @@ class SweepDirectory:
         self.runs_file = path / "runs.parquet"
         self.summary_file = path / "summary.parquet"
         self.scaling_file = path / "scaling.parquet"
+        self.published_file = path / "PUBLISHED"
 
     @classmethod
     def create(cls, path: Path) -> SweepDirectory:
@@ -50,6 +51,10 @@ class SweepDirectory:
         try:
             if path.exists() and not path.is_dir():
                 raise StoreError(f"{path} is a file, results need a directory: choose another with --out")
+            if directory.is_published:
+                raise StoreError(
+                    f"{path} holds published tables, which a run would replace: choose another with --out"
+                )
             make_directory(path)
             # A driver killed before it wrote sweep.yaml, or a user who deleted it, leaves only our own names.
             foreign = [name for name in os.listdir(path) if not directory._owns(name)]
@@ -80,6 +85,11 @@ class SweepDirectory:
         except OSError as error:
             raise explain(error, "read this directory", path) from error
         raise StoreError(f"{path} is not a sweep's directory (it has no sweep.yaml): {wanted}")
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the tables here are all there is of the sweep: they are read as they are, and there are no parts."""
+        return self.published_file.is_file()
 
     def _owns(self, name: str) -> bool:
         paths = (value for value in vars(self).values() if isinstance(value, Path))

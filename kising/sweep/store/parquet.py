@@ -59,7 +59,7 @@ def table_of_rows(rows: Sequence[Row], *, committed: int) -> Table:
         try:
             arrays.append(pa.array(values[column.name], _TYPES[column.kind]))
         except (pa.ArrowException, ValueError, OverflowError) as error:
-            raise ValueError(f"column {column.name!r} wants {column.kind} values: {error}") from error
+            raise ValueError(f"column {column.name!r} needs {column.kind} values: {error}") from error
     table = pa.Table.from_arrays(arrays, schema=_schema(PART_COLUMNS))
     _ids_of(table["run_id"])  # raises if one is not a run id
     return table
@@ -73,8 +73,12 @@ def encode_part(table: Table) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def decode_part(data: bytes, columns: Sequence[Column], path: Path) -> Table:
-    """Read columns from a part's bytes; NotDataError if they are not a part, StoreError if of a newer kising."""
+def decode_part(
+    data: bytes, columns: Sequence[Column], path: Path, stored: Sequence[Column] = PART_COLUMNS
+) -> Table:
+    """Read columns from a part's bytes, or from those of a file that stores other columns; NotDataError if they are not
+    kising's, StoreError if of a newer kising.
+    """
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         found = {field.name: field.type for field in file.schema_arrow}
@@ -88,7 +92,7 @@ def decode_part(data: bytes, columns: Sequence[Column], path: Path) -> Table:
                 f"{path}: written by kising {theirs} (schema {schema}), which this kising {__version__} "
                 f"(schema {SCHEMA_VERSION}) cannot read: upgrade kising"
             )
-        _check_columns(found, older=schema < SCHEMA_VERSION)
+        _check_columns(found, stored, older=schema < SCHEMA_VERSION)
         table = file.read([column.name for column in columns if column.name in found])
         arrays = [
             table[column.name] if column.name in found else pa.nulls(table.num_rows, _TYPES[column.kind])
@@ -169,7 +173,7 @@ def holds(handle: IO[bytes], tables: Iterable[Table]) -> bool:
         file = pq.ParquetFile(handle)
         groups = iter(range(file.num_row_groups))
         for table in tables:
-            if not _same_bits(file.read_row_group(next(groups)), table):
+            if not same_bits(file.read_row_group(next(groups)), table):
                 return False
         return next(groups, None) is None
     except (OSError, pa.ArrowException, StopIteration, ValueError, KeyError):
@@ -185,15 +189,49 @@ def run_ids_in(path: Path) -> NDArray[np.uint64]:
 
 
 def write_frame(handle: IO[bytes], name: str, frame: pd.DataFrame) -> None:
-    """Write a derived table with the types of its declared columns."""
-    pq.write_table(_derived(name, frame), handle, compression="zstd")
+    """Write a derived table with the types of its declared columns.
+
+    Its pages have checksums: it is compared but for rounding, which would hide some flipped bits.
+    """
+    pq.write_table(
+        _derived(name, frame), handle, compression="zstd", write_statistics=False, write_page_checksum=True
+    )
+
+
+def write_runs_frame(handle: IO[bytes], runs: pd.DataFrame) -> None:
+    """Write a data frame of runs as runs.parquet has them."""
+    with runs_writer(handle) as writer:
+        writer.write_table(pa.Table.from_pandas(runs, schema=_schema(COLUMNS), preserve_index=False))
+
+
+def read_runs(path: Path) -> pd.DataFrame:
+    """Read runs.parquet, of this schema or of an older one; StoreError if it is not one."""
+    try:
+        return frame_of_runs(decode_part(path.read_bytes(), COLUMNS, path, COLUMNS))
+    except (OSError, NotDataError) as error:
+        raise StoreError(f"{path}: not a table of runs of kising's: {error}") from error
+
+
+def read_frame(path: Path, name: str) -> pd.DataFrame:
+    """Read a derived table; StoreError if it is not one."""
+    try:
+        found: pd.DataFrame = pq.ParquetFile(path).read().to_pandas()
+        dtypes: Any = {column.name: column.dtype for column in TABLES[name]}
+        return found[list(dtypes)].astype(dtypes)
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise StoreError(f"{path}: not a table of {name} of kising's: {reason}") from error
 
 
 def holds_frame(handle: IO[bytes], name: str, frame: pd.DataFrame) -> bool:
     """Tell whether a parquet file has the values of a derived table; floats may differ by rounding."""
     try:
-        found, wanted = pq.ParquetFile(handle).read(), _derived(name, frame)
-    except (OSError, pa.ArrowException, ValueError, KeyError):
+        found = pq.ParquetFile(handle, page_checksum_verification=True).read()
+        wanted = _derived(name, frame)
+        # What pandas is to make of the columns stands in the file too, without a checksum.
+        if not found.to_pandas().dtypes.equals(wanted.to_pandas().dtypes):
+            return False
+    except Exception:  # what damaged files raise is not documented
         return False
     if found.schema.names != wanted.schema.names or found.schema.types != wanted.schema.types:
         return False
@@ -221,11 +259,14 @@ def frame_of_runs(table: Table) -> pd.DataFrame:
 
     text = {pa.string(): pd.StringDtype("pyarrow")}
     nullable = {**text, pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    columns = [
-        table.select([column.name]).to_pandas(types_mapper=(nullable if column.nullable else text).get)
-        for column in COLUMNS
+    # Converted together: a call per column costs a millisecond each, more than most tables hold.
+    halves = [
+        table.select([column.name for column in COLUMNS if column.nullable is kind]).to_pandas(
+            types_mapper=types.get
+        )
+        for kind, types in ((True, nullable), (False, text))
     ]
-    frame: pd.DataFrame = pd.concat(columns, axis="columns")
+    frame: pd.DataFrame = pd.concat(halves, axis="columns")[[column.name for column in COLUMNS]]
     return frame
 
 
@@ -273,12 +314,12 @@ def _writer(sink: pa.NativeFile | IO[bytes], columns: Sequence[Column]) -> pq.Pa
     return writer
 
 
-def _check_columns(found: Mapping[str, pa.DataType], *, older: bool) -> None:
-    known = {column.name: _TYPES[column.kind] for column in PART_COLUMNS}
+def _check_columns(found: Mapping[str, pa.DataType], stored: Sequence[Column], *, older: bool) -> None:
+    known = {column.name: _TYPES[column.kind] for column in stored}
     for name, kind in found.items():
         if known.get(name) != kind:
             raise ValueError(f"unknown column {name!r} of type {kind}")
-    for column in PART_COLUMNS:
+    for column in stored:
         if column.name not in found and not (older and column.nullable):
             raise ValueError(f"no column {column.name!r}")
 
@@ -304,7 +345,7 @@ def _array(column: pa.ChunkedArray) -> NDArray[Any]:
     return np.from_dlpack(column.combine_chunks())
 
 
-def _same_bits(found: Table, wanted: Table) -> bool:
+def same_bits(found: Table, wanted: Table) -> bool:
     """Compare tables bit for bit, so that NaN equals itself."""
     if found.column_names != wanted.column_names:
         return False

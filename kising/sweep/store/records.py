@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
 import socket
@@ -21,6 +23,8 @@ from kising.version import __version__
 PACKAGES: Final = ("numpy", "numba", "ray", "pyarrow", "pandas")
 """Packages whose versions the manifest records."""
 
+
+_CHECKSUM: Final = "sha256"
 
 LARGEST: Final = 16_000_000
 """Bytes of a record that are read: ten thousand nodes in progress.json."""
@@ -108,7 +112,10 @@ class Progress(_Record):
 
 
 class Manifest(_Record):
-    """manifest.json: what made the results. Nothing depends on it: every session rewrites it."""
+    """manifest.json: what made the results. No result depends on it: every session rewrites it.
+
+    It carries the SHA-256 of its other fields. Older versions wrote none, and no fields that are unknown here.
+    """
 
     numerics: int
     python: str
@@ -120,6 +127,25 @@ class Manifest(_Record):
     created: str
     updated: str
     command: str
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest | None:
+        """Read the record; None when it is missing, garbled, or not as it was written."""
+        try:
+            found = json.loads(read_regular(path, LARGEST))
+            digest = found.pop(_CHECKSUM, None)
+            intact = (
+                digest == _digest(found) if digest is not None else found.keys() <= cls.model_fields.keys()
+            )
+            return cls.model_validate(found) if intact else None
+        except (OSError, ValueError, RecursionError, AttributeError, TypeError):
+            return None
+
+    def write(self, path: Path, *, durable: bool) -> None:
+        """Replace the record on disk."""
+        fields = self.model_dump()
+        text = json.dumps(fields | {_CHECKSUM: _digest(fields)}, indent=1)
+        atomic_write(path, text.encode() + b"\n", durable=durable)
 
     @classmethod
     def of_this_process(cls, *, numerics: int, command: str, created: str | None) -> Manifest:
@@ -136,6 +162,10 @@ class Manifest(_Record):
             updated=now(),
             command=command,
         )
+
+
+def _digest(fields: dict[str, object]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def now() -> str:

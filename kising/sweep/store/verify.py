@@ -51,18 +51,19 @@ class VerifyReport:
     quarantined: tuple[str, ...]  # parts set aside earlier
     inventory: Inventory  # parts that have vanished, or that the log does not hold
     tables: Mapping[str, TableState]  # whether each table agrees with the parts
+    manifest: bool  # whether manifest.json is there and as it was written
 
     @property
     def sound(self) -> bool:
         """No part is damaged, wrong, or gone, and the log is whole."""
-        log_is_fine = self.inventory.log.state != "damaged" and not self.inventory.log_was_lost
+        log_is_fine = self.inventory.log.state not in ("damaged", "torn") and not self.inventory.log_was_lost
         return log_is_fine and not (self.damaged or self.wrong or self.inventory.vanished)
 
     @property
     def in_order(self) -> bool:
-        """Nothing at all is missing, damaged or forged: no run, no part, no line of the log, no table."""
+        """Nothing at all is missing, damaged or forged: no run, no part, no line of the log, no table, no manifest."""
         current = all(state == "current" for state in self.tables.values())
-        return self.sound and current and not self.missing and not self._unexplained
+        return self.sound and current and self.manifest and not self.missing and not self._unexplained
 
     @property
     def _unexplained(self) -> tuple[str, ...]:
@@ -114,6 +115,7 @@ def verify(directory: SweepDirectory, plan: Plan, derive: Derive = lambda store,
         quarantined=PartFiles(directory).quarantined(),
         inventory=scan.inventory,
         tables=dict(_tables(directory, store, plan, derive)),
+        manifest=directory.read_manifest() is not None,
     )
 
 
@@ -140,12 +142,14 @@ def _sentences(report: VerifyReport) -> Iterator[str]:
     for name, rows in report.inventory.vanished.items():
         yield f"vanished: {name}, with {rows} rows; the next `kising run` repeats those that are nowhere else"
     if report.inventory.log.state == "damaged":
-        yield "damaged: parts.log has lines without their checksum; the next `kising run` makes it anew from the parts"
+        yield "damaged: parts.log has lines without their checksum; the next `kising run` rebuilds it from the parts"
+    elif report.inventory.log.state == "torn":
+        yield "damaged: parts.log ends in the middle of a line, as after a kill; the next `kising run` repairs it"
     elif report.inventory.log_was_lost:
-        yield "missing: parts.log, which tells whether a part has vanished; the next `kising run` makes it anew"
+        yield "missing: parts.log, which shows whether a part has vanished; the next `kising run` rebuilds it"
     for name in report._unexplained:
         yield (
-            f"not in parts.log: {name}: a driver was killed right after it wrote this part, or somebody else put it "
+            f"not in parts.log: {name}: a driver was killed right after it wrote this part, or another program put it "
             "there; the next `kising run` adds it"
         )
     if report.wrong:
@@ -171,6 +175,9 @@ def _sentences(report: VerifyReport) -> Iterator[str]:
             yield f"{name}.parquet differs from the parts, which count: `kising run` on this directory rewrites it"
         elif state == "missing":
             yield f"{name}.parquet is missing: `kising run` on this directory writes it"
+
+    if not report.manifest:
+        yield "manifest.json, which says what made these runs, is missing or damaged: the next `kising run` writes it"
 
 
 def _first(names: Iterable[str], count: int) -> Iterator[str]:

@@ -59,7 +59,7 @@ def test_the_strongest_edges_come_first() -> None:
 
 
 def test_it_says_what_to_do_about_a_fit_that_did_not_converge() -> None:
-    assert "max_iterations=10, or go on with start=fit.couplings" in fitted(max_iterations=5).summary()
+    assert "max_iterations=10, or continue with start=fit.couplings" in fitted(max_iterations=5).summary()
     reckless = fitted(step="gradient", rate=1e4, momentum=0.99)
     assert reckless.outcome == "diverged"
     assert "It diverged: fit again with a smaller rate" in reckless.summary()
@@ -81,7 +81,9 @@ def test_errors_afterwards_where_there_are_none() -> None:
     found = fitted(max_iterations=5)
     with pytest.raises(InputError, match="visible has 1999 steps, the training data had 2000"):
         found.with_errors(RECORDING[1:])
-    with pytest.raises(InputError, match="errors: are those of maximum likelihood; leave out"):
+    with pytest.raises(
+        InputError, match=r"errors: cannot be computed with learner.l1 or learner.decimate; leave"
+    ):
         fitted(l1=1.0, max_iterations=5).with_errors(RECORDING)
     with pytest.raises(InputError, match="couplings that diverged"):
         replace(found, outcome="diverged").with_errors(RECORDING)

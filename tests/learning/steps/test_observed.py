@@ -1,4 +1,4 @@
-"""The share of information that is left where hidden spins are not seen."""
+"""The share of information that is left where hidden spins are not observed."""
 
 from __future__ import annotations
 

@@ -15,6 +15,11 @@ from kising.sweep.store.mirror.places import ConflictError, UnreachableError
 
 # The copying thread retries by itself, and must not hang in a request while its lease runs out.
 _CLIENT = {"timeout": "20s", "connect_timeout": "5s"}
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "AZURITE_BLOB_STORAGE_URL"),
+}
 _RETRY = {"max_retries": 1, "retry_timeout": timedelta(seconds=10)}
 
 
@@ -33,8 +38,8 @@ class BucketPlace:
         self._obstore: Any = obstore
         self._errors: Any = obstore.exceptions
         # Somebody who names an endpoint without encryption means it, as in a network of their own.
-        endpoint = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
-        options: Any = {**_CLIENT, "allow_http": endpoint.startswith("http://")}
+        named = (os.environ.get(name, "") for name in _ENDPOINTS[url.partition("://")[0]])
+        options: Any = {**_CLIENT, "allow_http": any(value.startswith("http://") for value in named)}
         retry: Any = _RETRY
         try:
             self._store: Any = obstore.store.from_url(url, client_options=options, retry_config=retry)

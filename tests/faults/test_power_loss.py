@@ -1,0 +1,88 @@
+"""Power is lost at any moment: what was safe is there, and the same command ends with the same bits.
+
+The long version is `pytest -m faults --power-losses 1000 tests/faults/test_power_loss.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.disk_recorder import Recorder, read_tree
+from support.power_loss import Disk
+from support.power_trials import FitTrials, PowerCounts, SweepTrials
+
+from kising.atomic import atomic_write
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def judged(fault_seed: int, capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
+    def run(trials: Callable[[PowerCounts], None]) -> None:
+        counts = PowerCounts(fault_seed)
+        trials(counts)
+        with capsys.disabled():
+            print(f"\n{counts.line()}")
+        assert (counts.lost, counts.wrong, counts.between) == (0, 0, [])
+
+    return run
+
+
+def states(recorder: Recorder, file: str) -> set[bytes | None]:
+    """What a file may hold after a power loss at the end of a record."""
+    found: set[bytes | None] = set()
+    for seed in range(200):
+        disk = Disk(recorder.initial, recorder.first_nodes)
+        disk.replay(recorder.operations)
+        memory = random.Random(seed).choice(("nothing", "all", "beginning", "any"))
+        found.add(disk.after_loss(random.Random(seed), memory).get(file))
+    return found
+
+
+def test_what_was_not_synced_may_be_gone_or_garbled(tmp_path: Path) -> None:
+    """The judge itself: a rename without fsync leaves anything, an atomic write the whole file."""
+    (tmp_path / "d").mkdir()
+    with Recorder(tmp_path / "d") as recorder:
+        atomic_write(tmp_path / "d" / "safe", b"x" * 1000)
+        atomic_write(tmp_path / "d" / "unsafe", b"y" * 1000, durable=False)
+    assert states(recorder, "safe") == {b"x" * 1000}
+    assert {None, b"", b"y" * 1000, bytes(1000)} < states(recorder, "unsafe")
+    with Recorder(tmp_path / "d") as recorder:
+        atomic_write(tmp_path / "d" / "safe", b"z" * 10)
+        (tmp_path / "d" / "unsafe").unlink()
+    assert states(recorder, "safe") == {b"z" * 10}
+    assert states(recorder, "unsafe") == {None, b"y" * 1000}
+    assert read_tree(tmp_path / "d") == {"safe": b"z" * 10}
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_a_sweep(tmp_path: Path, judged: Callable[..., None], mirror: bool) -> None:
+    judged(lambda counts: SweepTrials(tmp_path / "trials", "learn", counts, mirror=mirror).run(6))
+
+
+def test_a_fit(tmp_path: Path, judged: Callable[..., None]) -> None:
+    judged(lambda counts: FitTrials(tmp_path / "trials", counts).run(8))
+
+
+@pytest.mark.faults
+def test_many_losses(tmp_path: Path, judged: Callable[..., None], request: pytest.FixtureRequest) -> None:
+    losses = request.config.getoption("--power-losses")
+
+    def run(counts: PowerCounts) -> None:
+        for name in ("learn", "coupled"):
+            for mirror in (False, True):
+                SweepTrials(tmp_path / f"{name}-{mirror}", name, counts, mirror=mirror).run(losses)
+        FitTrials(tmp_path / "fits", counts).run(losses)
+
+    judged(run)
+
+
+@pytest.mark.faults
+def test_every_moment_of_a_sweep(tmp_path: Path, judged: Callable[..., None]) -> None:
+    judged(lambda counts: SweepTrials(tmp_path / "trials", "learn", counts).run_through())
