@@ -16,7 +16,7 @@ from support.brute_force import small_network
 
 from kising import Couplings
 
-# Tests that give their processes another XDG_CACHE_HOME must not have them compile all kernels anew.
+# Tests that give their processes another XDG_CACHE_HOME must not make them compile all kernels again.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache"))
 
 # Under nohup hangups are ignored, and in the background of a script Ctrl-C is: here and in all processes that tests
