@@ -1,7 +1,7 @@
-"""kising: how well can the couplings of a network be learned when some of its spins are hidden?
+"""kising learns the couplings of kinetic Ising networks when some of their spins are hidden.
 
 `draw_couplings` and `simulate` make networks and recordings, `infer` and `gradient` average over hidden spins, `fit`
-learns couplings back from the visible spins alone, and `run_sweep` (or the command `kising`) does all of this over
+learns couplings from the visible spins alone, and `run_sweep` (or the command `kising`) does all of this for many
 parameters on many cores. Errors are in `kising.errors`; all of them are a `KisingError`.
 """
 

@@ -1,7 +1,7 @@
 """Options as keyword arguments: `fit`, `infer` and `gradient` take the options of a sweep file, with its defaults.
 
-A function that is decorated with `FIT.taken_by` or `INFER.taken_by` has `**options` in its text; its signature and
-its docstring list what these may be, and `learner` turns them into one checked, frozen `Learner`.
+A function that is decorated with `FIT.taken_by` or `INFER.taken_by` takes `**options`. The decorator lists the options
+in its signature and docstring, and `learner` turns them into one checked, frozen `Learner`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from kising.conflicts import RULES
 from kising.errors import InputError
 from kising.messages import did_you_mean, nearest
-from kising.options import LEAVES, RULES, EStep, Leaf, Learner, Task, gates, unused_keys
+from kising.options import LEAVES, EStep, Leaf, Learner, Task, gates, unused_keys
 from kising.values import RefusedError, WordOrReal
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -1,4 +1,4 @@
-"""The blocks of a network's couplings: their names and shapes. Everything that goes block by block starts here.
+"""The blocks of a network's couplings: their names and shapes. All code that goes block by block uses this table.
 
 J couples visible to visible spins, K hidden to visible, L visible to hidden, M hidden to hidden; h and b are the biases
 of visible and hidden spins, F and G the weights of known inputs (docs/maths.md, "Model and time indices" and "The

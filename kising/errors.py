@@ -1,7 +1,7 @@
 """Every error that kising raises on purpose, under one base class.
 
-A mistake in what was asked is an `InputError`, which is a `ValueError` too. Everything else says that a machine, a
-disk or a cluster failed.
+A mistake in the request is an `InputError`, which is a `ValueError` too. All other errors mean that a machine, a disk
+or a cluster failed.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class KisingError(Exception):
 
 
 class InputError(KisingError, ValueError):
-    """A mistake in what was asked: an argument, an option, a file. The message names the culprit and the cure."""
+    """A mistake in the request: an argument, an option, a file. The message names the culprit and the cure."""
 
 
 class RecordingError(InputError):
@@ -41,7 +41,7 @@ class SpecError(InputError):
 
 
 class StoreError(KisingError):
-    """A sweep's directory cannot be read or written; one line that says what to do."""
+    """A sweep's directory cannot be read or written; the message says what to do."""
 
 
 class LockedError(StoreError):
@@ -49,11 +49,11 @@ class LockedError(StoreError):
 
 
 class StaleError(StoreError):
-    """Finished runs were made by other numerics, and nobody said what to do with them."""
+    """Finished runs were made by other numerics, and the request does not say what to do with them."""
 
 
 class ShrinkError(StoreError):
-    """A sweep would leave finished runs out of the tables of its directory, and nobody said that it may."""
+    """A sweep would drop finished runs from the tables of its directory, and the request does not allow it."""
 
 
 class ExecutorError(KisingError):

@@ -3,7 +3,7 @@ indices").
 
 Symbols: s(t) visible and σ(t) hidden spins, both ±1; J couples visible to visible, K hidden to visible, L visible to
 hidden, M hidden to hidden; h and b are biases, F and G the weights of known inputs u(t). One step draws every spin
-afresh from the state before it:
+from the previous state:
 
     P(s_i(t+1) = s) = 1 / (1 + exp(-2 s f_i)),   f_i = h_i + Σ_k F_ik u_k(t) + Σ_j J_ij s_j(t) + Σ_b K_ib σ_b(t)
     P(σ_a(t+1) = σ) = 1 / (1 + exp(-2 σ B_a)),   B_a = b_a + Σ_k G_ak u_k(t) + Σ_j L_aj s_j(t) + Σ_b M_ab σ_b(t)
@@ -82,18 +82,18 @@ class Couplings(_Blocks):
 
     @property
     def filled(self) -> "Couplings":
-        """With zeros for the biases that a learner left out."""
+        """The couplings with zeros for biases that were not learned."""
         h, b = (x if x.size else None for x in (self.h, self.b))
         return Couplings(self.J, self.K, self.L, h, b, self.F, self.G, self.M)
 
     @property
     def with_M(self) -> "Couplings":
-        """With zeros for M where it is not there."""
+        """The couplings with zeros for M if M is absent."""
         return self if self.M.size else self._replace(M=np.zeros((len(self.L), len(self.L))))
 
     @property
     def lean(self) -> "Couplings":
-        """Without optional blocks that are zero."""
+        """The couplings without optional blocks that are zero."""
         biases = ("h", "b") if self.h.any() or self.b.any() else ()
         weights = ("F", "G") if self.F.size or self.G.size else ()
         memory = ("M",) if self.M.any() else ()
@@ -101,16 +101,16 @@ class Couplings(_Blocks):
 
     @property
     def couples_slices(self) -> bool:
-        """Whether M is there: the hidden spins of all steps of a segment then depend on each other."""
+        """Whether there is an M: the hidden spins of all steps of a segment then depend on each other."""
         return bool(self.M.size)
 
     @property
     def without_zero_M(self) -> "Couplings":
-        """The same where M is not zero; else without it, so that slices are independent of each other."""
+        """The same couplings, without M if it is zero, so that slices are independent of each other."""
         return self if self.M.any() else self._replace(M=np.empty((len(self.L), 0)))
 
     def only(self, blocks: Collection[str]) -> "Couplings":
-        """With empty arrays in the place of all other optional blocks."""
+        """The couplings with only these optional blocks; all others are empty."""
         empty = {
             block.name: np.empty((*np.shape(x)[:1], 0) if np.ndim(x) == 2 else 0)
             for block, x in zip(TABLE, self, strict=True)
@@ -121,12 +121,12 @@ class Couplings(_Blocks):
 
 @holds_arrays
 class Recording(NamedTuple):
-    """A simulated history of T steps."""
+    """A simulation of T time steps."""
 
     visible: Spins
     """(T, Nv): s_i(t), ±1."""
     hidden: Spins
-    """(T, Nh): σ_a(t), ±1; a learner never sees them."""
+    """(T, Nh): σ_a(t), ±1; not used for learning."""
 
 
 class BondScales(NamedTuple):
@@ -139,7 +139,7 @@ class BondScales(NamedTuple):
     L: float
     """g / √(Nv c)"""
     h: float = 1.0
-    """the spread of biases; 1 where they are not drawn"""
+    """the standard deviation of biases; 1 where none are drawn"""
     b: float = 1.0
     F: float = 1.0
     G: float = 1.0
@@ -208,7 +208,7 @@ def draw_couplings(
         L=block((hidden, visible), scales.L),
         h=bias * rng.standard_normal(visible) if bias else None,
         b=bias * rng.standard_normal(hidden) if bias else None,
-        # Drawn last: a network without M then has the numbers that it always had.
+        # Drawn last, so that networks without M do not change.
         M=block((hidden, hidden), scales.M) if hidden_coupling else None,
     )
 

@@ -1,8 +1,8 @@
-"""Every option, declared once: kind of value, default, where it has an effect, help, and the schema that introduced it.
+"""Every option, declared once: its kind of value, default, help, where it has an effect, and since which schema.
 
 From these declarations come the checks of sweep files and of keyword arguments, the flags of `kising fit`, the
 parameter columns of the tables, the JSON Schema (`kising schema`) and the key reference in the documentation. To add
-an option, declare it here and use it where it acts. Options that do not go together are in `RULES`.
+an option, declare it here and use it where it acts. Options that do not go together are in `conflicts.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from kising.blocks import n_couplings
 from kising.estimators import registry
 from kising.estimators.bp.rules import RULES as CORRELATIONS
 from kising.messages import listing
@@ -39,14 +38,14 @@ Task = Literal["learn", "infer"]
 
 # Limits that learning obeys and planning must know.
 LARGEST_ERROR_MATRIX: Final = 10_000
-"""couplings for which standard errors can be had: their matrix, squared, takes 0.8 GB, and its factor as much"""
+"""largest number of couplings for standard errors: the square matrix takes 0.8 GB, and its factor as much"""
 LARGEST_METRIC: Final = 30_000_000
-"""numbers that the metric of all rows may have; larger networks take an average"""
+"""most numbers in the metric of all rows together; larger networks use an average over rows"""
 PILOT_SLICES: Final = 5_000
 PILOT_ITERATIONS: Final = 60
-"""what each of several starts learns from, and for how long, before the likeliest is chosen"""
+"""how many slices each of several starts learns from, and for how many iterations, before the likeliest is chosen"""
 
-#: The type by which an option's own refusals are known among pydantic's errors.
+#: The type that marks an option's own refusals among pydantic's errors.
 REFUSED: Final = "refused"
 
 
@@ -59,37 +58,37 @@ class Gate(NamedTuple):
     file: str | None = None
 
 
-#: Says why an option has no effect, None where it has one.
+#: Returns why an option has no effect, or None where it has one.
 Condition = Callable[[Gate], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """What is declared of an option, besides its name, type and default."""
+    """The declaration of an option, apart from its name, type and default."""
 
     kind: Kind
     """what values it takes"""
     help: str
     """one line"""
     applies: tuple[Condition, ...] = ()
-    """all must hold for it to have an effect; where it has none, its column is null"""
+    """conditions that must all hold for it to have an effect; where it has none, its column is null"""
     task: Task | None = None
     """the one task whose files may set it"""
     since: int = 1
-    """schema version that introduced it. Ids of points hold it only where it differs from what was implied before, so
-    that earlier results keep their ids"""
+    """schema version that introduced it. It enters the ids of points only where it differs from what was implied
+    before, so that earlier results keep their ids"""
     implied: Any = None
-    """what sweeps did before the option existed, where that is not its default"""
+    """the value that describes sweeps from before the option existed, if that is not its default"""
     argument: str | None = None
-    """its name as a keyword argument, where that is not its key"""
+    """its name as a keyword argument, if that is not its key"""
     needs_truth: bool = False
-    """whether it needs the true couplings: then `kising fit` has no flag for it"""
+    """whether it needs the true couplings; `kising fit` then has no flag for it"""
     varies: bool = True
     """whether it can be an axis"""
     in_ids: bool = True
     """whether ids of points depend on it"""
     reads: bool = False
-    """whether it says how data.file is read: then it is an argument of `read_recording` and a flag of `kising fit`"""
+    """whether it says how data.file is read; it is then an argument of `read_recording` and a flag of `kising fit`"""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def validate(value: Any) -> Any:
@@ -143,13 +142,22 @@ def _recorded(gate: Gate) -> str | None:
     return "only data.file uses it" if gate.file is None else None
 
 
-def _reading(kind: Kind, text: str) -> Option:
-    """An option of `read_recording`. Points are identified by the hash of what was read, not by how it was."""
-    return Option(kind=kind, help=text, applies=(_recorded,), since=9, varies=False, in_ids=False, reads=True)
+def _reading(kind: Kind, text: str, *, since: int = 9, argument: str | None = None) -> Option:
+    """An option of `read_recording`. Points are identified by the hash of what was read, not by how it was read."""
+    return Option(
+        kind=kind,
+        help=text,
+        applies=(_recorded,),
+        since=since,
+        varies=False,
+        in_ids=False,
+        reads=True,
+        argument=argument,
+    )
 
 
 class Section(BaseModel):
-    """A mapping of a sweep file: keys are known, values are checked, nothing changes afterwards."""
+    """A mapping of a sweep file: unknown keys are refused, values are checked, and it cannot be changed afterwards."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -158,22 +166,25 @@ class Header(Section):
     """The sweep as a whole."""
 
     name: Annotated[str, Option(kind=Name(), help="Name of the sweep, and of its directory below results/.")]
-    description: Annotated[str, Option(kind=Text(), help="What it is for; the report shows it.")] = ""
+    description: Annotated[str, Option(kind=Text(), help="What the sweep is for; the report shows it.")] = ""
     task: Annotated[
         Task,
         Option(
             kind=Choice("a task", get_args(Task)),
-            help="learn: couplings from data by EM; infer: averages at the true couplings.",
+            help="learn: learn couplings from data by EM; infer: compute averages at the true couplings.",
         ),
     ] = "learn"
-    seed: Annotated[int, Option(kind=Whole(0), help="Every random number of the sweep follows from it.")]
+    seed: Annotated[int, Option(kind=Whole(0), help="All random numbers of the sweep follow from it.")]
     realizations: Annotated[
-        int, Option(kind=Whole(1), help="Independent networks per point; with data.file, the folds.")
+        int,
+        Option(
+            kind=Whole(1), help="Number of independent networks per point; with data.file, number of folds."
+        ),
     ] = 1
 
 
 class Model(Section):
-    """The network: sizes and the ensemble its couplings are drawn from."""
+    """The network: its sizes, and the ensemble from which its couplings are drawn."""
 
     visible: Annotated[int, Option(kind=Whole(1), help="Number of visible spins, Nv.")]
     hidden: Annotated[int, Option(kind=Whole(0), help="Number of hidden spins, Nh.")]
@@ -181,7 +192,8 @@ class Model(Section):
         str,
         Option(
             kind=Choice("a kind of bonds", ("gaussian", "binary")),
-            help="Values of non-zero bonds: normal with the bond scale as its standard deviation, or ± the bond scale.",
+            help="Values of non-zero bonds. gaussian: normal, with the bond scale as standard deviation; binary: plus "
+            "or minus the bond scale.",
             applies=(_drawn,),
         ),
     ] = "gaussian"
@@ -215,12 +227,17 @@ class Model(Section):
 class Data(Section):
     """The recording: simulated, or read from a file and held out fold by fold. A file sets model.visible and length."""
 
-    length: Annotated[int, Option(kind=Whole(3), help="Length T in time steps.")]
+    @property
+    def has_gaps(self) -> bool:
+        """Whether entries are missing."""
+        return bool(self.missing or self.absent)
+
+    length: Annotated[int, Option(kind=Whole(3), help="Length T of the recording, in time steps.")]
     missing: Annotated[
         float,
         Option(
             kind=Real(least=0, below=1),
-            help="Fraction of the visible entries that is hidden at random, and averaged over.",
+            help="Fraction of the visible entries that are removed at random; learning averages over them.",
             applies=(_drawn,),
             since=9,
         ),
@@ -229,30 +246,51 @@ class Data(Section):
         str | None,
         Option(
             kind=FilePath(),
-            help="A recording (docs/recordings.md), relative to the sweep file; null: simulated networks.",
+            help="Path of a recording (docs/recordings.md), relative to the sweep file; null: simulate networks.",
             since=8,
             varies=False,
             in_ids=False,  # the hash identifies a recording, wherever its file lies
         ),
     ] = None
-    key: Annotated[str | None, _reading(OptionalText(), "Which array of a .npz or .mat file.")] = None
+    key: Annotated[str | None, _reading(OptionalText(), "Name of the array in a .npz or .mat file.")] = None
     bin: Annotated[
-        str | None, _reading(Duration(), "Width of a bin, such as 20ms: the file holds spike times.")
+        str | None, _reading(Duration(), "Width of a bin, such as 20ms, for a file of spike times.")
     ] = None
     trials: Annotated[
         str | None, _reading(FilePath(), "With bin: a table of starts and stops of trials, in seconds.")
     ] = None
-    covariates: Annotated[str | None, _reading(FilePath(), "A table of known inputs, one row per step.")] = (
-        None
-    )
-    delimiter: Annotated[
-        str | None, _reading(OptionalText(), "What separates the cells of a text file; null: recognised.")
+    covariates: Annotated[
+        str | None, _reading(FilePath(), "A table of known inputs, with one row per time step.")
     ] = None
+    delimiter: Annotated[
+        str | None,
+        _reading(OptionalText(), "Character between the cells of a text file; null: recognise it."),
+    ] = None
+    gaps: Annotated[
+        str,
+        _reading(
+            Choice("a way to treat missing entries", ("sample", "drop")),
+            "Missing entries of the recording: average over them, or leave out steps that have any.",
+            since=10,
+            argument="missing",  # in sweep files, `missing` is the fraction removed from simulated recordings
+        ),
+    ] = "sample"
+    absent: Annotated[
+        float,
+        Option(
+            kind=Real(least=0, below=1),
+            help="Fraction of the recording's entries that are missing; written by kising.",
+            applies=(_recorded,),
+            since=10,
+            varies=False,
+            in_ids=False,  # the hash identifies the recording
+        ),
+    ] = 0.0
     folds: Annotated[
         int,
         Option(
             kind=Whole(2),
-            help="Parts of the recording: each is held out once, and couplings are learned from the others.",
+            help="Number of parts of the recording; each is held out once, and couplings are learned from the others.",
             applies=(_recorded,),
             since=8,
             varies=False,
@@ -262,7 +300,7 @@ class Data(Section):
         str | None,
         Option(
             kind=Digest(),
-            help="Of the recording's content; kising writes it.",
+            help="Hash of the recording's content; written by kising.",
             applies=(_recorded,),
             since=8,
             varies=False,
@@ -285,7 +323,8 @@ class EStep(Section):
         Literal["adaptive"] | float,
         Option(
             kind=WordOrReal(("adaptive",), Real(least=0, below=1)),
-            help="Share of the old message kept at each iteration; adaptive: none at first, more where that fails.",
+            help="Fraction of the old message that is kept at each iteration; adaptive: none at first, more where that "
+            "does not converge.",
             applies=(_iterated,),
         ),
     ] = "adaptive"
@@ -301,7 +340,7 @@ class EStep(Section):
         str,
         Option(
             kind=Choice("a precision", ("float64", "float32")),
-            help="Of the messages; float32 takes half the time for about 4 digits. Sums are float64 always.",
+            help="Precision of the messages; float32 takes half the time and gives about 4 digits. Sums are float64.",
             applies=(_iterated, _read("learner.estep.precision")),
             since=2,
             argument="precision",
@@ -310,22 +349,23 @@ class EStep(Section):
 
 
 class Learner(Section):
-    """How couplings are learned, or with task infer how averages are estimated."""
+    """How couplings are learned or, with task infer, how averages are computed."""
 
     estimator: Annotated[
         str,
         Option(
             kind=Choice("an estimator", registry.NAMES),
             help="How hidden spins are averaged over; auto: "
-            f"exact up to {registry.AUTO_LARGEST_EXACT} hidden spins (coupled ones: {registry.AUTO_LARGEST_COUPLED}), "
-            "gibbs beyond.",
+            f"exact up to {registry.AUTO_LARGEST_EXACT} hidden spins ({registry.AUTO_LARGEST_COUPLED} if they are "
+            "coupled), gibbs beyond that and where entries are missing.",
         ),
     ] = registry.AUTO
     correlations: Annotated[
         str,
         Option(
             kind=Choice("a correlation rule", tuple(CORRELATIONS)),
-            help="How belief propagation finds pair averages; corrected, bounded: closed, replaced where it passes ±1.",
+            help="How belief propagation computes pair averages; corrected, bounded: closed, with values outside "
+            "[-1, 1] replaced.",
             applies=(_read("learner.correlations"),),
         ),
     ] = "bounded"
@@ -333,7 +373,7 @@ class Learner(Section):
         bool,
         Option(
             kind=Flag(),
-            help="Learn a bias for every spin; false: the paper's model, without biases.",
+            help="Learn a bias for every spin; false: the paper's model, which has no biases.",
             applies=(_learning,),
             since=7,
             implied=False,
@@ -343,7 +383,7 @@ class Learner(Section):
         bool,
         Option(
             kind=Flag(),
-            help="Learn the couplings M among hidden spins; false: the paper's model, without them.",
+            help="Learn couplings M among hidden spins; false: the paper's model, which has none.",
             applies=(_learning,),
             since=9,
         ),
@@ -352,7 +392,7 @@ class Learner(Section):
         str,
         Option(
             kind=Choice("a start", ("signs", "random")),
-            help="Where learning starts; signs: the paper's start, which knows the sign of every true coupling.",
+            help="Initial couplings; signs: the paper's start, with the sign of every true coupling.",
             applies=(_learning,),
             needs_truth=True,
         ),
@@ -361,7 +401,7 @@ class Learner(Section):
         int,
         Option(
             kind=Whole(1),
-            help="Try this many starts on the beginning of the recording, and learn from the likeliest.",
+            help="Number of starts to try on the beginning of the recording; learning continues from the likeliest.",
             applies=(_learning,),
             since=6,
         ),
@@ -370,7 +410,7 @@ class Learner(Section):
         str,
         Option(
             kind=Choice("a step", ("scaled", "gradient")),
-            help="scaled: the gradient divided by the information, accelerated; gradient: the paper's plain ascent.",
+            help="scaled: gradient divided by the information, with acceleration; gradient: the paper's plain ascent.",
             applies=(_learning,),
         ),
     ] = "scaled"
@@ -378,7 +418,7 @@ class Learner(Section):
         float,
         Option(
             kind=Real(above=0),
-            help="Change of a coupling per unit of the gradient of the mean log-likelihood.",
+            help="Learning rate: change of a coupling per unit of the gradient of the mean log-likelihood.",
             applies=(_learning, _step("gradient")),
         ),
     ] = 0.1
@@ -386,7 +426,7 @@ class Learner(Section):
         float,
         Option(
             kind=Real(least=0, below=1),
-            help="Share of the last move that is added to this one.",
+            help="Fraction of the previous step that is added to this one.",
             applies=(_learning, _step("gradient")),
         ),
     ] = 0.0
@@ -402,7 +442,7 @@ class Learner(Section):
         int,
         Option(
             kind=Whole(1),
-            help="Iterations in a row for which a block must have settled before it counts as converged.",
+            help="Number of iterations in a row for which a block must have settled before it counts as converged.",
             applies=(_learning,),
         ),
     ] = 3
@@ -410,7 +450,7 @@ class Learner(Section):
         int | None,
         Option(
             kind=Whole(1, nullable=True),
-            help="EM iterations after which learning ends unconverged; null: "
+            help="Largest number of EM iterations; null: "
             + ", ".join(f"{n} with {names}" for n, names in registry.iteration_limits().items())
             + ".",
             applies=(_learning,),
@@ -420,7 +460,7 @@ class Learner(Section):
         float,
         Option(
             kind=Real(above=0),
-            help="Monte-Carlo error, as a share of the statistical error, below which a block has settled.",
+            help="A block has settled when its Monte-Carlo error is below this fraction of its statistical error.",
             applies=(_learning, _sampled),
             since=4,
         ),
@@ -429,8 +469,8 @@ class Learner(Section):
         Literal["none", "auto"] | float,
         Option(
             kind=WordOrReal(("none", "auto"), Real(above=0)),
-            help="Width of a Gaussian prior of every coupling, in bond scales; auto: the size of a block's usual "
-            "coupling; none: maximum likelihood.",
+            help="Width of a Gaussian prior on every coupling, in bond scales; auto: the size of a typical coupling of "
+            "the block; none: maximum likelihood.",
             applies=(_learning, _step("scaled")),
             since=6,
             implied="none",
@@ -449,7 +489,7 @@ class Learner(Section):
         Literal["none", "known"] | float,
         Option(
             kind=WordOrReal(("none", "known"), Real(above=0, most=1)),
-            help="Share of couplings that may differ from zero, forced at every step; known: as many as there are.",
+            help="Fraction of couplings that may differ from zero, enforced at every step; known: the true number.",
             applies=(_learning,),
             since=5,
         ),
@@ -458,8 +498,8 @@ class Learner(Section):
 
 
 def iteration_limit(learner: Learner, hidden: int, *, gaps: bool = False) -> int:
-    """EM iterations after which learning ends unconverged: those asked for, or those that the estimator is given.
-    `gaps` says whether entries of the recording are missing.
+    """Largest number of EM iterations: the one asked for, or the default of the estimator. `gaps` says whether entries
+    of the recording are missing.
     """
     if learner.max_iterations is not None:
         return learner.max_iterations
@@ -468,16 +508,16 @@ def iteration_limit(learner: Learner, hidden: int, *, gaps: bool = False) -> int
 
 
 class Score(Section):
-    """What is compared besides."""
+    """Additional scores."""
 
-    exact: Annotated[bool, Option(kind=Flag(), help="Compare averages with exact ones.", task="infer")] = (
-        False
-    )
+    exact: Annotated[
+        bool, Option(kind=Flag(), help="Compare the averages with exact ones.", task="infer")
+    ] = False
     pruned: Annotated[
         bool,
         Option(
             kind=Flag(),
-            help="Also score couplings pruned by the known number of bonds, the others set to their mean size.",
+            help="Also score pruned couplings: the known number of bonds is kept, and set to their mean size.",
             applies=(_learning,),
             task="learn",
             since=5,
@@ -487,7 +527,7 @@ class Score(Section):
         bool,
         Option(
             kind=Flag(),
-            help="Standard errors of the couplings, and how often their 95% intervals hold the truth.",
+            help="Compute standard errors of the couplings, and how often their 95% intervals contain the truth.",
             applies=(_learning,),
             task="learn",
             since=5,
@@ -497,11 +537,13 @@ class Score(Section):
 
 
 class Keep(Section):
-    """Optional artifacts of the first realizations of every point. They change no result and no id."""
+    """Optional artifacts, kept for the first realizations of every point. They change no result and no id."""
 
     couplings: Annotated[bool, Option(kind=Flag(), help="Keep true, initial and learned couplings.")] = False
     trace: Annotated[bool, Option(kind=Flag(), help="Keep one row per EM iteration.")] = False
-    realizations: Annotated[int, Option(kind=Whole(1), help="Of how many realizations per point.")] = 1
+    realizations: Annotated[
+        int, Option(kind=Whole(1), help="For how many realizations per point they are kept.")
+    ] = 1
 
     @property
     def asks(self) -> bool:
@@ -517,9 +559,9 @@ _TIME = Amount("a time", "seconds", {"s": 1, "m": 60, "h": 3600, "d": 86400}, "1
 
 
 class Resources(Section):
-    """What one run asks of the machine."""
+    """What one run requires of the machine."""
 
-    cpus: Annotated[int, Option(kind=Whole(1), help="Cores per run.")] = 1
+    cpus: Annotated[int, Option(kind=Whole(1), help="Number of cores per run.")] = 1
     memory: Annotated[
         int | None,
         Option(
@@ -535,14 +577,14 @@ class Resources(Section):
     ] = 60.0
 
 
-#: The sections whose values define a point, in the order of a sweep file ...
+#: The sections whose values define a point, in the order of a sweep file.
 POINT_SECTIONS: Mapping[str, type[Section]] = {
     "model": Model,
     "data": Data,
     "learner": Learner,
     "score": Score,
 }
-#: ... and those that define none.
+#: The sections that do not define points.
 OTHER_SECTIONS: Mapping[str, type[Section]] = {"keep": Keep, "resources": Resources}
 
 
@@ -566,7 +608,7 @@ class Leaf(NamedTuple):
         return bool(self.option.applies or self.option.task or self.option.since > 1)
 
     def in_id(self, value: object) -> bool:
-        """Whether a value is part of an id. Of an option that was added later, its old meaning is not."""
+        """Whether a value is part of an id. The implied value of an option that was added later is not."""
         implied = self.default if self.option.implied is None else self.option.implied
         if not self.option.in_ids:
             return False
@@ -574,7 +616,7 @@ class Leaf(NamedTuple):
 
 
 def option_of(section: type[BaseModel], key: str) -> Option | None:
-    """The option of a key, None where the key is a section itself, or unknown."""
+    """The option of a key; None where the key is a section itself, or unknown."""
     field = section.model_fields.get(key)
     return next((x for x in field.metadata if isinstance(x, Option)), None) if field else None
 
@@ -597,9 +639,11 @@ LEAVES: Mapping[str, Leaf] = {
 }
 
 
-#: Those that say how data.file is read, by the name of the argument of `read_recording`.
+#: The options that say how data.file is read, by the name of the argument of `read_recording`.
 READING: Mapping[str, Leaf] = {
-    key.removeprefix("data."): leaf for key, leaf in LEAVES.items() if leaf.option.reads
+    leaf.option.argument or key.removeprefix("data."): leaf
+    for key, leaf in LEAVES.items()
+    if leaf.option.reads
 }
 
 
@@ -615,7 +659,7 @@ GATE_KEYS: Final = ("learner.estimator", "learner.step", "data.file")
 
 
 def gates(task: str) -> Iterator[Gate]:
-    """Every gate of a task whose options are those of one recording at a time."""
+    """Every gate of a task, for simulated networks."""
     return (
         Gate(task, estimator, step)
         for estimator in choices("learner.estimator")
@@ -632,215 +676,3 @@ def unused_keys(gate: Gate) -> Mapping[str, str]:
             if why is not None:
                 unused[key] = why
     return unused
-
-
-class Conflict(NamedTuple):
-    """Options that do not go together."""
-
-    key: str
-    """the one to change"""
-    message: str
-    value: Any = None
-    """its value, where the message is about it"""
-
-
-Values = Mapping[str, Any]
-
-#: Beside the options, what rules may ask for: the number of known inputs of a recording.
-INPUTS: Final = "inputs"
-
-
-class Rule(NamedTuple):
-    """What must hold of several options together."""
-
-    keys: tuple[str, ...]
-    """the options it looks at; a value that is mistaken by itself is None"""
-    conflicts: Callable[[Values], Iterator[Conflict]]
-    task: Task | None = "learn"
-    """the task it is for; None: both"""
-
-
-def _sparse(values: Values) -> Iterator[Conflict]:
-    l1, decimate = values["learner.l1"], values["learner.decimate"]
-    penalised, decimated = isinstance(l1, float) and l1 > 0, decimate not in (None, "none")
-    if penalised and decimated:
-        yield Conflict(
-            "learner.decimate", "takes the place of learner.l1; where one is on, let the other be none or 0"
-        )
-    if decimated and values["learner.step"] == "gradient":
-        yield Conflict("learner.decimate", "goes with learner.step: scaled alone, not with gradient")
-    why = _why_sampled(values)
-    for key, on in (("learner.l1", penalised), ("learner.decimate", decimated)):
-        if on and why is not None:
-            yield Conflict(key, f"does not go with estimator gibbs{why}; take bp or exact")
-
-
-def _errors(values: Values) -> Iterator[Conflict]:
-    if values["score.errors"] is not True:
-        return
-    if values["learner.l1"] not in (None, 0) or values["learner.decimate"] not in (None, "none"):
-        yield Conflict(
-            "score.errors",
-            "are those of maximum likelihood; leave out learner.l1 and learner.decimate, or errors",
-        )
-    nv, nh = values["model.visible"], values["model.hidden"]
-    if not (isinstance(nv, int) and isinstance(nh, int)):
-        return
-    inputs = values.get(INPUTS, 0)
-    size = _n_couplings(nv, nh, values)
-    if size > LARGEST_ERROR_MATRIX:
-        known = f", with {inputs} known input{'s' * (inputs > 1)}," if inputs else ""
-        yield Conflict(
-            "score.errors",
-            f"need a matrix of all couplings, and a network of {nv} visible and {nh} hidden spins{known} has {size}; "
-            f"allowed: up to {LARGEST_ERROR_MATRIX}",
-        )
-
-
-def _n_couplings(visible: int, hidden: int, values: Values) -> int:
-    coupled = values["learner.hidden_couplings"] is True
-    bias, inputs = values["learner.bias"] is True, values.get(INPUTS, 0)
-    return n_couplings(visible, hidden, bias=bias, inputs=inputs, hidden_couplings=coupled)
-
-
-def _ascent(values: Values) -> Iterator[Conflict]:
-    why = _why_sampled(values)
-    if why is not None and values["learner.step"] == "gradient":
-        yield Conflict(
-            "learner.step",
-            f"gradient does not go with estimator gibbs{why}; say scaled, or take another estimator",
-        )
-
-
-def _why_sampled(values: Values) -> str | None:
-    estimator, coupled = values["learner.estimator"], values["learner.hidden_couplings"] is True
-    if estimator is None:
-        return None
-    gaps = bool(values["data.missing"])
-    return registry.why_sampled(estimator, values["model.hidden"], coupled=coupled, gaps=gaps)
-
-
-def _enumerable(values: Values) -> Iterator[Conflict]:
-    hidden, estimator = values["model.hidden"], values["learner.estimator"]
-    if not isinstance(hidden, int):
-        return
-    asked = []
-    if estimator is not None and estimator != registry.AUTO:
-        others = listing(entry.name for entry in registry.ESTIMATORS if entry.largest_hidden is None)
-        asked.append(
-            (registry.entry(estimator), f"estimator {estimator}", f", or another estimator ({others})")
-        )
-    if values["score.exact"] is True:
-        asked.append((registry.entry("exact"), "score.exact", ", or leave score.exact out"))
-    for entry, name, cure in asked:
-        if entry.largest_hidden is not None and hidden > entry.largest_hidden:
-            message = f"too large for {name}, which sums over 2^hidden states"
-            yield Conflict("model.hidden", f"{message}; allowed: up to {entry.largest_hidden}{cure}", hidden)
-
-
-def _learned_couplings(values: Values) -> Iterator[Conflict]:
-    if values["learner.hidden_couplings"] is True:
-        yield from _coupled(values, "learner.hidden_couplings", "leave it out")
-
-
-def _true_couplings(values: Values) -> Iterator[Conflict]:
-    if values["model.hidden_coupling"]:
-        yield from _coupled(values, "learner.estimator")
-
-
-def _coupled(values: Values, key: str, cure: str = "") -> Iterator[Conflict]:
-    """What does not go with couplings M among hidden spins."""
-    hidden, estimator = values["model.hidden"], values["learner.estimator"]
-    if not isinstance(hidden, int) or hidden == 0 or estimator is None:
-        return
-    able = [entry for entry in registry.ESTIMATORS if entry.knows_M]
-    entry = registry.resolve(estimator, hidden, coupled=True)
-    if not entry.knows_M:
-        limits = (f" (up to {x.largest_coupled} hidden spins)" if x.largest_coupled else "" for x in able)
-        names = listing([f"{x.name}{limit}" for x, limit in zip(able, limits, strict=True)])
-        yield Conflict(
-            key,
-            f"estimator {entry.name} does not know couplings M among hidden spins; take {names}"
-            + (f", or {cure}" if cure else ""),
-        )
-    exact = registry.entry("exact")
-    for one, name in ((entry, f"estimator {entry.name}"), (exact, "score.exact")):
-        asked = one is entry if name != "score.exact" else values["score.exact"] is True
-        if asked and one.largest_coupled is not None and hidden > one.largest_coupled:
-            others = listing([x.name for x in able if x.largest_coupled is None])
-            yield Conflict(
-                "model.hidden",
-                f"too large for {name} with couplings M among hidden spins, which sums over 4^hidden transitions; "
-                f"allowed: up to {one.largest_coupled}" + (f", or estimator {others}" if others else ""),
-                hidden,
-            )
-
-
-def _gaps(values: Values) -> Iterator[Conflict]:
-    estimator = values["learner.estimator"]
-    if values["data.missing"] and estimator is not None:
-        able = [entry.name for entry in registry.ESTIMATORS if entry.gaps]
-        if estimator not in (registry.AUTO, *able):
-            message = (
-                f"does not know what to do about missing entries (data.missing); take auto, {listing(able)}"
-            )
-            yield Conflict("learner.estimator", message, estimator)
-
-
-def _truth(values: Values) -> Iterator[Conflict]:
-    if values["data.file"] is None:
-        return
-    for key, value, cure in (
-        ("learner.start", "signs", "say random"),
-        ("learner.decimate", "known", "give a share, or none"),
-        ("score.pruned", True, "leave it out"),
-    ):
-        if values[key] == value and type(values[key]) is type(value):
-            word = "true" if value is True else value
-            yield Conflict(key, f"{word} needs true couplings, and a recording (data.file) has none; {cure}")
-
-
-def _unread(values: Values) -> Iterator[Conflict]:
-    if values["data.file"] is None:
-        for leaf in READING.values():
-            if values[leaf.key] is not None:
-                yield Conflict(leaf.key, "says how data.file is read, and there is none; leave it out")
-
-
-def _inferred(values: Values) -> Iterator[Conflict]:
-    if values["data.file"] is not None:
-        yield Conflict(
-            "data.file", "task infer needs true couplings, and a recording has none; say task: learn"
-        )
-
-
-#: What decides whether the estimator samples.
-_SAMPLED: Final = ("learner.estimator", "model.hidden", "learner.hidden_couplings", "data.missing")
-
-RULES: Final = (
-    Rule((*_SAMPLED, "learner.step", "learner.l1", "learner.decimate"), _sparse),
-    Rule(
-        (
-            "score.errors",
-            "model.visible",
-            "model.hidden",
-            "learner.bias",
-            "learner.hidden_couplings",
-            "learner.l1",
-            "learner.decimate",
-        ),
-        _errors,
-    ),
-    Rule((*_SAMPLED, "learner.step"), _ascent),
-    Rule(("learner.estimator", "model.hidden", "score.exact"), _enumerable, task=None),
-    Rule((*_SAMPLED, "score.exact"), _learned_couplings),
-    Rule(
-        ("learner.estimator", "model.hidden", "model.hidden_coupling", "score.exact"),
-        _true_couplings,
-        task="infer",
-    ),
-    Rule(("data.missing", "learner.estimator"), _gaps, task=None),
-    Rule(("data.file", "learner.start", "learner.decimate", "score.pruned"), _truth),
-    Rule(("data.file", *(leaf.key for leaf in READING.values())), _unread, task=None),
-    Rule(("data.file",), _inferred, task="infer"),
-)

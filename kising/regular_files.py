@@ -1,4 +1,4 @@
-"""Reading files of our own that somebody may have replaced by something else."""
+"""Reading files of our own that may have been replaced by something else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def read_regular(path: Path, most: int | None = None) -> bytes:
-    """The bytes of a regular file of at most `most` bytes; OSError for anything else: reading a pipe waits for ever."""
+    """The bytes of a regular file of at most `most` bytes; OSError for anything else: a pipe could block forever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

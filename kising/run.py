@@ -1,4 +1,4 @@
-"""A sweep from its file to its tables, in one call: `run_sweep`, which the command `kising run` calls too."""
+"""A sweep from its file to its tables, in one call: `run_sweep`, which the command `kising run` also uses."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ _Mask = NDArray[np.bool_]
 Stale = Literal["keep", "redo"]
 Say = Callable[[str], object]
 
-# Rows of a commit that the cost model looks at: a few say enough.
+# Number of rows of a commit that the cost model looks at: a few are enough.
 PRICED_ROWS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """How a sweep is run, apart from what it is: nothing here can change a result."""
+    """How a sweep is run: nothing here can change a result."""
 
     address: str | None = None
-    """of a running Ray cluster; None: this machine's cores"""
+    """address of a running Ray cluster; None: use this machine's cores"""
     cpus: int | None = None
     """cores of this machine to use; None: all"""
     in_process: bool = False
@@ -65,19 +65,19 @@ class Session:
     fail_fast: bool = False
     """stop at the first failed run"""
     stale: Stale | None = None
-    """what to do with runs made by other numerics; None: refuse to go on"""
+    """what to do with runs made by other numerics; None: refuse to continue"""
     shrink: bool = False
-    """leave finished runs that the sweep no longer has out of the tables; otherwise refuse to"""
+    """drop finished runs that the sweep no longer has from the tables; otherwise refuse to run"""
     mirror: str | None = None
-    """URL of a copy of the directory, from which another machine can go on; None: there is none"""
+    """URL of a copy of the directory, from which another machine can continue; None: there is none"""
     command: str = ""
-    """for the manifest"""
+    """the command line, for the manifest"""
     stop: StopRequest = field(default_factory=StopRequest)
-    """asks for an early end"""
+    """requests an early end"""
     observers: Sequence[Observer] = ()
-    """get a snapshot about once a second"""
+    """receive a snapshot about once a second"""
     say: Say = lambda line: None
-    """gets what the user should know, a line at a time"""
+    """receives messages for the user, one line at a time"""
 
 
 def run_sweep(
@@ -96,12 +96,12 @@ def run_sweep(
     mirror: str | None = None,
     progress: bool | None = None,
 ) -> Results:
-    """Run a sweep, or go on with it, and return its tables.
+    """Run a sweep, or resume it, and return its tables.
 
-    `path_or_spec` is a sweep file, the directory of a sweep that was run before, a spec or a mapping with the
-    keys of a sweep file. Results go to `out`, by default results/<name>, or results/<name>-<preset>. What is
-    finished there already, or in `mirror`, is not run again. `shrink`: finished runs that an edited sweep no longer has
-    may leave the tables. `progress`: show how far it is; None: in terminals and notebooks.
+    `path_or_spec` is a sweep file, the directory of a sweep that was run before, a spec, or a mapping with the
+    keys of a sweep file. Results go to `out`, by default results/<name>, or results/<name>-<preset>. Runs that are
+    already finished there, or in `mirror`, are not run again. `shrink` allows finished runs that an edited sweep no
+    longer has to leave the tables. `progress` shows the progress; None: in terminals and notebooks.
     """
     spec, directory = locate(path_or_spec, out, preset=preset, overrides=overrides)
     display = display_for(spec.name, progress)
@@ -144,13 +144,13 @@ def locate(
 
 
 def _folder(name: str, preset: str | None) -> str:
-    """A preset is a sweep of its own: in the directory of the whole one, it would take its runs out of the tables."""
+    """A preset has its own directory: in that of the full sweep, it would drop the other runs from the tables."""
     return f"{name}-{re.sub('[^A-Za-z0-9._-]', '-', preset)}" if preset else name
 
 
 def run(spec: SweepSpec, path: Path, session: Session) -> Results:
     """Run what is not finished of a sweep in its directory, and write its tables."""
-    # Here, for pandas comes along, and `plan` and `status` must not wait for that.
+    # Imported here, because it loads pandas, and `plan` and `status` must not wait for that.
     from kising.report.tables import Tables
 
     plan = Plan.of(spec)
@@ -200,7 +200,7 @@ def _check_shrinking(plan: Plan, scan: Scan, directory: SweepDirectory, session:
     if dropped:
         raise ShrinkError(
             f"{directory.path}: {plural(dropped, 'finished run')} there would leave the tables: {_edited(plan)}. "
-            "Choose another directory with --out, or say --shrink: the runs stay in parts/, and come back with the "
+            "Choose another directory with --out, or add --shrink: the runs stay in parts/, and come back with the "
             "old sweep"
         )
 
@@ -222,7 +222,7 @@ def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[_Mas
         made = sorted({int(n) for n in scan.numerics[place[stale]]})
         raise StaleError(
             f"{plural(count, 'finished run')} {'was' if count == 1 else 'were'} made by numerics version "
-            f"{', '.join(map(str, made))}, this is version {NUMERICS}: say --stale keep to keep them or --stale redo "
+            f"{', '.join(map(str, made))}, this is version {NUMERICS}: add --stale keep to keep them or --stale redo "
             "to run them again"
         )
     # Runs that lack an artifact which is asked for now are run again: their rows do not change.
@@ -235,7 +235,7 @@ def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[_Mas
 
 
 def _tell(plan: Plan, scan: Scan, todo: _Mask, path: Path, say: Say) -> None:
-    """What the parts hold besides, or instead of, what the plan wants."""
+    """Report what is wrong with the parts, and what they hold that is not in the plan."""
     for damaged in scan.damaged:
         say(f"a damaged part was set aside, its runs are run again: {damaged.name}: {damaged.reason}")
     found = scan.inventory
@@ -243,7 +243,7 @@ def _tell(plan: Plan, scan: Scan, todo: _Mask, path: Path, say: Say) -> None:
         say(f"a part has vanished, its runs are run again: {name}, with {rows} rows")
     if found.log.state == "damaged" or found.log_was_lost:
         say(
-            f"{path / 'parts.log'} was {'damaged' if found.log.lines else 'missing'}: made anew from the parts"
+            f"{path / 'parts.log'} was {'damaged' if found.log.lines else 'missing'}: it was rebuilt from the parts"
         )
     for name in scan.strays:
         say(f"{path / 'parts' / name} is not a part: left alone, not read")

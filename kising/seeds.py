@@ -1,4 +1,4 @@
-"""Seeds: nothing is random without an explicit one."""
+"""Seeds: all random numbers follow from explicit ones."""
 
 from collections.abc import Sequence
 from operator import index

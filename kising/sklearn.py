@@ -32,9 +32,9 @@ class KineticIsing(BaseEstimator):  # type: ignore[misc]
     """A kinetic Ising network with hidden spins. X is a recording, (T, Nv), of -1 and +1 or of 0 and 1: one row per
     time step, in order. Or it holds trials: a list of such arrays, or (trials, T, Nv).
 
-    Rows are not independent samples. In cross-validation keep them in order and let folds be contiguous: a number for
-    `cv` does so, TimeSeriesSplit too. Where a fold is cut out of the middle, two slices of the training data join what
-    was not adjacent. Of trials, whole ones are held out, in any order.
+    Rows are not independent samples. In cross-validation keep them in order and use contiguous folds, with
+    TimeSeriesSplit or a number for `cv`. If a fold is cut out of the middle, two slices of the training data join steps
+    that were not adjacent. If X holds trials, whole trials are held out, in any order.
 
     After fitting, `fit_` is the `Fit` and `couplings_` its couplings.
     """
@@ -83,7 +83,7 @@ class KineticIsing(BaseEstimator):  # type: ignore[misc]
         return self
 
     def score(self, X: npt.ArrayLike, y: object = None) -> float:
-        """Log-likelihood of a recording, nats per slice: the larger the better; y is ignored."""
+        """Log-likelihood of a recording, in nats per slice; larger is better. y is ignored."""
         return self._fitted().log_likelihood(self._recording(X), threads=self._cores)
 
     def forecast(self, X: npt.ArrayLike) -> Array | list[Array]:

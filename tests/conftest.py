@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,21 @@ from kising import Couplings
 # Tests that give their processes another XDG_CACHE_HOME must not have them compile all kernels anew.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache"))
 
+# Under nohup hangups are ignored, and in the background of a script Ctrl-C is: here and in all processes that tests
+# start, which would then not stop for one. A handler of Python's own is not inherited by these.
+for number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda number, frame: None)
+
 # Compilation on first use takes seconds, and derandomising makes a failure on one machine a failure on all.
 settings.register_profile(
     "kising", deadline=None, derandomize=True, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("kising")
+
+
+# Each needs up to a gigabyte, and compiles some of the kernels.
+MOST_PROCESSES = 4
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +42,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--raylets", type=int, default=200, help="raylets that are killed under their drivers")
     group.addoption("--damages", type=int, default=2000, help="files that are damaged")
     group.addoption("--fault-seed", type=int, default=2015, help="of kills and damage")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """The whole default suite runs in several processes; chosen tests, and those of other speeds, in this one.
+
+    Those print what they measure, or take the machine for themselves.
+    """
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and "not slow" in config.option.markexpr
+    chosen = config.option.keyword or config.option.capture == "no"
+    return min(len(os.sched_getaffinity(0)), MOST_PROCESSES) if whole and not chosen else 0
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def test_status_of_a_driver_that_was_killed(finished) -> None:
     (finished / "progress.json").write_text(json.dumps(progress))
     result = kising("status", finished)
     assert "interrupted, 3 of 4 runs done" in result.output
-    assert "to go on: kising run results/tiny" in result.output
+    assert "to resume: kising run results/tiny" in result.output
 
 
 def test_verify_tells_by_its_exit_code(finished) -> None:

@@ -349,14 +349,17 @@ def test_ctrl_c_keeps_what_finished_and_says_how_to_go_on(tmp_path) -> None:
         "learner: {estimator: bp, max_iterations: 60}\ndata: {length: 2000}\n"
     )
     out = tmp_path / "r"
-    driver = start_command(out, file)
-    deadline = time.monotonic() + 120
-    while committed(out) < 1 and driver.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    driver.send_signal(signal.SIGINT)
-    _, errors = driver.communicate(timeout=60)
+    with start_command(out, file) as driver:
+        try:
+            deadline = time.monotonic() + 120
+            while committed(out) < 1 and driver.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.1)
+            driver.send_signal(signal.SIGINT)
+            _, errors = driver.communicate(timeout=120)
+        finally:
+            driver.kill()
     assert driver.returncode == 130
-    assert f"to go on: kising run {out}" in errors
+    assert f"to resume: kising run {out}" in errors
     assert "Traceback" not in errors
     runs = pd.read_parquet(out / "runs.parquet")
     assert 0 < len(runs) < 200

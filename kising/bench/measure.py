@@ -1,4 +1,4 @@
-"""Timings of contenders that take turns: on a busy machine ratios are reliable where times are not.
+"""Timings of contenders that are interleaved: on a busy machine ratios are reliable even if times are not.
 
 Every contender runs once in each of several rounds, and its best round counts. One-threaded contenders are timed
 by CPU time.

@@ -1,4 +1,4 @@
-"""The cost of sampling: learning by `gibbs`, `bp` and `exact`, and the time of a sweep against the hidden spins."""
+"""The cost of sampling: learning with `gibbs`, `bp` and `exact`, and the time of a sweep by number of hidden spins."""
 
 import time
 from collections.abc import Iterator

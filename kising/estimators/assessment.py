@@ -1,4 +1,4 @@
-"""How well an estimator does at given couplings: against the true hidden states, and against exact averages."""
+"""The accuracy of an estimator at given couplings: against the true hidden states, and against exact averages."""
 
 from collections.abc import Iterator
 from itertools import repeat
@@ -18,7 +18,7 @@ from kising.options import Learner
 
 
 class Assessment(NamedTuple):
-    """How well an estimator does at given couplings. Means are over slices and units."""
+    """The accuracy of an estimator at given couplings. Means are over slices and units."""
 
     converged: float
     """fraction of slices whose iteration reached its tolerance"""

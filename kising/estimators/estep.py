@@ -1,4 +1,4 @@
-"""How hidden spins are averaged over: what an estimator is told besides the couplings and the recording."""
+"""How hidden spins are averaged over: the settings of an estimator, besides couplings and recording."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class EStep:
         gaps: bool = False,
     ) -> EStep:
         """The E-step of a network with this many hidden spins, coupled to each other or not, for options that were
-        checked. `gaps` says whether entries of the recording are missing; an InputError where the estimator does not
-        know what to do about them.
+        checked. `gaps` says whether entries of the recording are missing; an InputError where the estimator cannot
+        treat them.
 
         Without hidden spins and gaps there is nothing to average over, and every estimator is exact.
         """
@@ -46,7 +46,7 @@ class EStep:
         if gaps and estimator.gaps is None:
             able = listing(entry.name for entry in ESTIMATORS if entry.gaps)
             raise InputError(
-                f"estimator {estimator.name} does not know what to do about missing entries; take auto, {able}, or "
+                f"estimator {estimator.name} cannot treat missing entries; use auto, {able}, or "
                 "missing='drop', which leaves out steps with gaps"
             )
         return cls(estimator=estimator, options=options, sampling=sampling or Sampling())

@@ -1,6 +1,6 @@
 """Averages where there are no hidden spins: nothing is averaged, m_i = tanh θ_i.
 
-Learning is then one logistic regression per visible spin, a concave problem: the baseline of everything.
+Learning is then one logistic regression per visible spin, a concave problem: the baseline for all other models.
 """
 
 import numpy as np

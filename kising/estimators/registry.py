@@ -1,11 +1,11 @@
-"""The estimators: one entry each, which says what it can do and where its code is.
+"""The estimators: one entry for each, which states what it can do and where its code is.
 
 To add an estimator, write a module (or a subpackage) with a function
 
     estimate(couplings, chunk, out, *, estep, first) -> Errors | None
 
-that fills an `Estimate` (see `chunks.py`), and add one entry here. Everything else follows from the entry: the words
-that sweep files, keyword arguments and flags accept, which options have an effect, limits, planned cost, and the
+that fills an `Estimate` (see `chunks.py`), and add one entry here. Everything else follows from the entry: the names
+that sweep files, keyword arguments and flags accept, which options have an effect, limits, the planned cost, and the
 tests that all estimators must pass. This module loads no compiler: the code of an estimator is imported on first use.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kising.options import Learner
 
 AUTO = "auto"
-#: Largest Nh for which learning with exact averages is no slower than with samples: what `auto` goes by.
+#: Largest Nh for which learning with exact averages is no slower than with samples; `auto` uses this limit.
 AUTO_LARGEST_EXACT = 8
 #: The same for networks whose hidden spins are coupled to each other: exact averages then cost 4^Nh per step.
 AUTO_LARGEST_COUPLED = 6
@@ -53,9 +53,9 @@ class Estimator:
     """the largest Nh it takes; None: any"""
     paths: str | None = None
     """module, inside kising.estimators, with `gradient`, `moments`, `log_likelihood` and `sample` for networks with
-    couplings M among hidden spins, whose slices are coupled in time (`steps.py`); None: it does not know M"""
+    couplings M among hidden spins, whose slices are coupled in time (`steps.py`); None: it cannot treat M"""
     gaps: str | None = None
-    """the same for recordings with missing entries, with M or without; None: it does not know them"""
+    """the same for recordings with missing entries, with or without M; None: it cannot treat them"""
     largest_coupled: int | None = None
     """the largest Nh of such networks that it takes; None: any"""
     unbiased: bool = False
@@ -65,11 +65,11 @@ class Estimator:
     iterates: bool = False
     """whether every slice is iterated to a tolerance"""
     reads: tuple[str, ...] = ()
-    """options that have an effect with this estimator, and not with all"""
+    """options that have an effect with this estimator but not with all of them"""
     iterations: int | None = None
-    """EM iterations that learning usually takes, where that depends on the estimator alone"""
+    """number of EM iterations that learning usually takes, if that depends on the estimator alone"""
     most_iterations: int = 300
-    """EM iterations that learning may take by default"""
+    """default limit on the number of EM iterations"""
 
     @property
     def knows_M(self) -> bool:
@@ -77,7 +77,7 @@ class Estimator:
         return self.paths is not None
 
     def path_code(self, *, gaps: bool) -> ModuleType:
-        """The module that treats slices which depend on each other, in a recording with missing entries or without."""
+        """The module for slices that depend on each other, in a recording with or without missing entries."""
         return import_module(f"kising.estimators.{self.gaps if gaps else self.paths}")
 
     def operations_of(self, nv: int, nh: int, learner: Learner, *, coupled: bool) -> float:
@@ -107,7 +107,7 @@ ESTIMATORS = (
         summary="enumeration of the 2^Nh hidden states of every slice",
         operations=lambda nv, nh, _: 2.0**nh * (nv + 10) + 40 * nv,
         likelihood="exact",
-        # 2^20 states take about 0.1 s per slice with a hundred visible spins: nobody would wait for more.
+        # 2^20 states take about 0.1 s per slice with a hundred visible spins: more would take too long.
         largest_hidden=20,
         paths="exact.paths",
         gaps="paths.enumerated",
@@ -122,7 +122,7 @@ ESTIMATORS = (
         paths="paths.sampled",
         gaps="paths.sampled",
         path_operations=lambda nv, nh, _: 0.8 * (nv + nh) * (nh + 6),
-        summary="sampling: one Gibbs chain per slice; as accurate as exact but for noise that it measures",
+        summary="Gibbs sampling, with one chain per slice; as accurate as exact up to noise, which it measures",
         operations=lambda nv, nh, _: 1.5 * nv * (nh + 4),
         likelihood="importance sampling",
         path_likelihood="annealed sampling",
@@ -159,7 +159,7 @@ NAMES = (AUTO, *(entry.name for entry in ESTIMATORS))
 
 @cache
 def entry(name: str) -> Estimator:
-    """The entry of an estimator that was named, not left to `auto`."""
+    """The entry of an estimator, which is not `auto`."""
     return next(found for found in ESTIMATORS if found.name == name)
 
 
@@ -185,16 +185,16 @@ def candidates(name: str) -> tuple[Estimator, ...]:
 
 
 def iteration_limits() -> dict[int, str]:
-    """The estimators that may take each number of EM iterations by default, in words."""
+    """The names of the estimators with each default limit on EM iterations."""
     limits = sorted({entry.most_iterations for entry in ESTIMATORS})
     return {n: listing(entry.name for entry in ESTIMATORS if entry.most_iterations == n) for n in limits}
 
 
 def why_sampled(name: str, hidden: object, *, coupled: bool = False, gaps: bool = False) -> str | None:
-    """What to add to the name of the sampler in a message about it; None where the estimator does not sample."""
+    """What to add to the name of the sampler in a message; None where the estimator does not sample."""
     if name == AUTO and gaps:
-        return ", which auto is where entries are missing"
+        return ", which auto uses where entries are missing"
     if name == AUTO and isinstance(hidden, int) and resolve(name, hidden, coupled=coupled).samples:
         kind = "hidden spins that are coupled" if coupled else "hidden spins"
-        return f", which auto is for more than {auto_limit(coupled=coupled)} {kind}"
+        return f", which auto uses for more than {auto_limit(coupled=coupled)} {kind}"
     return "" if name != AUTO and entry(name).samples else None

@@ -1,4 +1,4 @@
-"""A recording as slices (s⁻, s, s⁺) = (s(t-1), s(t), s(t+1)): what estimators and learners go through.
+"""A recording as slices (s⁻, s, s⁺) = (s(t-1), s(t), s(t+1)), the units that estimators and learners work on.
 
 A recording may have several segments (trials, or stretches between gaps). No slice crosses the border of a segment.
 """
@@ -6,7 +6,7 @@ A recording may have several segments (trials, or stretches between gaps). No sl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -50,6 +50,8 @@ class Slices:
     """(n,): where the middle of each slice lies in `spins`; None: everywhere but at both ends"""
     has_gaps: bool = False
     """whether a 0 in `spins` is a missing entry, and there are some"""
+    memoryless: bool = False
+    """whether visible spins act on nothing, whatever J and L are (`learning/baselines.py`)"""
 
     @classmethod
     def of(cls, segments: Sequence[Spins], inputs: Sequence[Array] | None = None) -> Slices:
@@ -98,22 +100,26 @@ class Slices:
     def first(self, n: int) -> Slices:
         """The first n slices, or all where there are fewer."""
         if self.centres is None:
-            return Slices(self.spins[: n + 2], self.inputs[: n + 2], None, self.has_gaps)
-        return Slices(self.spins, self.inputs, self.centres[:n], self.has_gaps)
+            return replace(self, spins=self.spins[: n + 2], inputs=self.inputs[: n + 2])
+        return replace(self, centres=self.centres[:n])
 
     def window(self, part: slice, *, bias: bool) -> Window:
         """The slices of a range."""
-        if self.centres is None:
+        if self.centres is None and not self.memoryless:
             # Three views of one array: a copy of s⁺ alone would cost more than the fields do.
             steps = self.known(slice(part.start, part.stop + 2), bias=bias)
             return Window(steps[:-2], steps[1:-1], steps[2:], self.n_visible)
-        t = self.centres[part]
+        t = self.middle[part]
         before, now, after = (self.known(t + k, bias=bias) for k in (-1, 0, 1))
+        if self.memoryless:
+            after[:, : self.n_visible] = self.spins[t + 1]
         return Window(before, now, after, self.n_visible)
 
     def known(self, steps: slice | npt.NDArray[np.int64], *, bias: bool) -> Array:
-        """(s, 1, u) at some time steps, (B, Nv+q)"""
+        """What acts at some time steps: (s, 1, u), or (0, 1, u) without memory, (B, Nv+q)"""
         spins = self.spins[steps]
+        if self.memoryless:
+            spins = np.zeros_like(spins)
         if not bias and not self.n_inputs:
             return spins.astype(np.float64)
         # One array, written once: fields then cost a chunk's products a few more columns, and no pass of their own.

@@ -1,4 +1,4 @@
-"""A recording as steps (s(t), s(t+1)): what networks with couplings M among hidden spins go through.
+"""A recording as steps (s(t), s(t+1)), for networks with couplings M among hidden spins.
 
 With M the hidden spins of a segment depend on each other through time, and the estimators follow whole segments. A
 segment of T time steps has T - 1 steps t = 1..T-1. In step t the known inputs x(t) = (s(t), 1, u(t)) and σ(t) act on
@@ -51,7 +51,7 @@ class Steps:
     begins: Flags
     """whether a step is the first of its segment, (n,)"""
     ends: Flags
-    """whether it is the last, (n,): σ(t+1) is then driven, but acts on nothing that was seen"""
+    """whether it is the last, (n,): σ(t+1) is then driven, but acts on nothing that was observed"""
 
     @classmethod
     def of(cls, recording: Slices | Spins) -> Steps:
@@ -73,7 +73,7 @@ class Steps:
         bias = bool(couplings.h.size)
         t = self.places[part]
         known = self.slices.known(t, bias=bias)
-        if visible is not None:
+        if visible is not None and not self.slices.memoryless:
             known[:, : self.slices.n_visible] = visible
         return StepFields(
             known,

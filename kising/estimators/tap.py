@@ -11,8 +11,8 @@ They are the stationary points of the free energy of one σ and n → -1 replica
     (1-m_i²)(1-μ_b²)
 
 so that the gradient with this ⟨τσ⟩ is that of the TAP log-likelihood. Naive mean field is the same without
-the K² terms and without the connected part: an expansion to first order. A slice that does not settle counts as
-not converged, and its last values are used, as in `bp`.
+the K² terms and without the connected part: an expansion to first order. Slices that do not converge are counted, and
+their last values are used, as in `bp`.
 """
 
 from typing import NamedTuple

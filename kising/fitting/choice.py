@@ -1,10 +1,10 @@
 """How many hidden spins: the sweep that `kising fit --hidden 0,1,2` runs in its folder, and the choice from its rows.
 
     recording.npz     the recording as it is fitted: the folder holds all that the sweep needs
-    choice/           a sweep like any other, one run per number and fold: `kising status`, `kising report` and
-                      `kising run` take it too
+    choice/           an ordinary sweep with one run per number and fold: `kising status`, `kising report` and
+                      `kising run` work on it too
 
-Runs that are finished are never run again, so the same command goes on where it was stopped.
+Finished runs are never run again, so the same command continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _spec(request: Request, recording: Path) -> SweepSpec:
 
 
 def _resources(request: Request) -> Mapping[str, Any]:
-    """Where there are more cores than runs at a time, a run has several. They change no result."""
+    """If there are more cores than runs at a time, a run uses several. This changes no result."""
     if request.address is not None:
         return {"cpus": 1}
     at_once = 1 if request.in_process else len(request.hidden) * request.folds

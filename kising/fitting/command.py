@@ -15,6 +15,7 @@ import numpy as np
 from kising.arguments import FIT
 from kising.atomic import atomic_write
 from kising.blocks import n_couplings
+from kising.conflicts import INPUTS
 from kising.errors import InputError, RecordingError, RecordingWarning
 from kising.fitting.destination import (
     check_file,
@@ -26,7 +27,7 @@ from kising.fitting.destination import (
     write_results,
 )
 from kising.learning.folds import learnable, too_short
-from kising.options import INPUTS, LARGEST_ERROR_MATRIX
+from kising.options import LARGEST_ERROR_MATRIX
 from kising.recordings import Segments, fittable, read_recording
 from kising.sweep.drive.signals import StopRequest
 
@@ -68,7 +69,7 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     """keyword arguments of `fit`"""
     command: str = "kising fit"
-    """the command line, which goes on where it was stopped"""
+    """the command line, which resumes where it was stopped"""
 
 
 class StoppedError(Exception):
@@ -132,6 +133,7 @@ def _learner(request: Request, segments: Segments, hidden: int) -> Learner:
     sizes = {
         "model.visible": segments.n_visible,
         "model.hidden": hidden,
+        "data.absent": segments.missing_share,
         INPUTS: segments.n_covariates,
         "score.errors": request.errors is True,
     }
@@ -258,7 +260,7 @@ class _Work:
             saved = SavedState(self.folder / CHECKPOINT, known, self.report)
             state = saved.load()
             if state is not None:
-                self.report(f"going on from the checkpoint: {title}, iteration {state.iteration}")
+                self.report(f"resuming from the checkpoint: {title}, iteration {state.iteration}")
         pace = Pace()
 
         def observe(state: EMState) -> None:
@@ -301,7 +303,7 @@ class _Work:
                 f"stopped by {reason}; nothing was written (a folder of results would have kept checkpoints)"
             )
         where = "" if iteration is None else f" after iteration {iteration}"
-        return f"stopped by {reason}{where}; to go on: {self.request.command}"
+        return f"stopped by {reason}{where}; to resume: {self.request.command}"
 
     def _conclude(self, found: Fit, last: str) -> None:
         from kising.learning.fitted.summary import FLAGS, summary

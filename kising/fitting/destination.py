@@ -1,7 +1,7 @@
 """Where the results of `kising fit` go: a new name, or what `kising fit` wrote there before. Nothing else is replaced.
 
-A folder of results holds a marker by which the command knows it again. The folder appears together with its marker, so
-a kill at any moment leaves either nothing or a folder that the next command accepts.
+A folder of results holds a marker file, by which the command recognises it. The folder appears together with its
+marker, so a kill at any moment leaves either nothing or a folder that the next command accepts.
 """
 
 from __future__ import annotations

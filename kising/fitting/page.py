@@ -15,6 +15,7 @@ from kising.learning.fitted.summary import tighter_prior
 from kising.learning.selection import MEMORYLESS, OWN, VISIBLE_ONLY, Folds
 from kising.options import iteration_limit
 from kising.report.choice import plus_minus
+from kising.report.page import document
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,19 +71,7 @@ def page(found: Fit, segments: Segments, choice: Choice | None, about: Record) -
         *_panels(learning_figures(found), "two"),
         *_provenance(about),
     ]
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en">',
-            '<head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<link rel="icon" href="data:,">',
-            f"<title>{escape(name)}</title><style>{_STYLE}</style></head>",
-            "<body>",
-            *body,
-            "</body></html>\n",
-        ]
-    )
+    return document(name, body, style=_STYLE)
 
 
 def verdict(found: Fit) -> tuple[str, bool]:
@@ -127,7 +116,7 @@ def _scores(choice: Choice | None) -> Iterator[str]:
         return
     yield "<h2>Held-out scores</h2>"
     yield (
-        f"<p>Nats per slice of data that were not learned from, mean and standard error of {choice.folds} folds. The "
+        f"<p>Nats per slice of held-out data, mean and standard error of {choice.folds} folds. The "
         "joint score also rewards correlations between spins at the same time; the forecast score does not. Two "
         "baselines: a network without hidden spins, and as many hidden spins without memory (no couplings from visible "
         "spins).</p>"
@@ -154,8 +143,8 @@ def _score_cells(scores: Mapping[str, Folds], columns: Sequence[str]) -> str:
 def _couplings(found: Fit) -> Iterator[str]:
     yield "<h2>Couplings</h2>"
     yield (
-        "<p>Rows feel, columns act. Red raises the chance of +1, blue lowers it. Colours end at the 99th percentile."
-        "</p>"
+        "<p>Rows are targets, columns are sources. Red raises the chance of +1, blue lowers it. Colours end at the "
+        "99th percentile.</p>"
     )
     yield from _panels(coupling_figures(found))
 

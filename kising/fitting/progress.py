@@ -1,4 +1,4 @@
-"""The progress of a fit: how far it has come, the time that is left by its trend, and the display of both.
+"""The progress of a fit: how far it is, an estimate of the time left, and the display of both.
 
 Deterministic estimators: the largest step of a block shrinks geometrically until it is below `tolerance` for `hold`
 iterations. Estimators that sample: the Monte-Carlo error falls as 1/√n once averaging has begun, until it is below
@@ -133,7 +133,7 @@ class Display(Protocol):
     ) -> None: ...
 
     def show(self, title: str, text: str, share: float | None) -> None:
-        """What is going on, a line about it, and the share of it that is done."""
+        """Show the current activity, a line about it, and the fraction of it that is done."""
 
 
 def open_display(stream: TextIO, warning: Callable[[], str]) -> Display:

@@ -1,4 +1,4 @@
-"""fit.json: what was fitted to what, how it ended, and what made it."""
+"""fit.json: the data, the options, how learning ended, and the versions that were used."""
 
 from __future__ import annotations
 

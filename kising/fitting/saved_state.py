@@ -44,7 +44,7 @@ def data_hash(segments: Segments) -> str:
 
 
 def identity(data: str, hidden: int, seed: int, options: Mapping[str, Any]) -> str:
-    """What a fit is of; two fits of one identity are the same, bit for bit."""
+    """What identifies a fit; two fits with the same identity are equal, bit for bit."""
     about = {"data": data, "hidden": hidden, "seed": seed, "options": dict(options), "numerics": NUMERICS}
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
@@ -65,18 +65,18 @@ class SavedState:
         self._due = self.clock() + self.seconds
 
     def load(self) -> EMState | None:
-        """The state to go on from, None where there is none."""
+        """The state to continue from; None if there is none."""
         try:
             found = self.path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            self.report(f"the checkpoint cannot be read ({error.strerror}): learning begins anew")
+            self.report(f"the checkpoint cannot be read ({error.strerror}): learning starts again")
             return None
         try:
             return _unpacked(found, self.identity)
         except CheckpointError as error:
-            self.report(f"{error}: learning begins anew")
+            self.report(f"{error}: learning starts again")
             return None
 
     def observe(self, state: EMState) -> None:

@@ -12,8 +12,8 @@ _IMPORT = re.compile(r"^(?:from ([\w.]+) import (\([^)]*\)|.*)|import ([\w.]+))"
 def remove_stale_kernels(package: Path, cache: Path) -> None:
     """Remove the indexes of compiled kernels that are older than a source file they may depend on.
 
-    Numba recompiles a kernel when its own file has changed, but not when that of a function it calls has: in a
-    checkout under development it would go on using the old function.
+    Numba recompiles a kernel when its own file has changed, but not when the file of a function that it calls has
+    changed: in a checkout under development it would keep using the old function.
     """
     with suppress(OSError):
         indexes = {path: path.stat().st_mtime for path in cache.rglob(CACHE_INDEXES)}

@@ -1,7 +1,7 @@
-"""Where compiled kernels are kept: a directory that nobody but this user can write.
+"""Where compiled kernels are kept: a directory that only this user can write to.
 
-Numba unpickles what it finds in its cache, and runs it. So the cache is one of our own, of mode 0700, and only where no
-other user could have put something into it, or could put another directory in its place.
+Numba unpickles what it finds in its cache, and runs it. So kising uses its own cache, of mode 0700, and only where no
+other user could have put something into it, or could replace the directory.
 """
 
 from __future__ import annotations

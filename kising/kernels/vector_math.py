@@ -1,6 +1,6 @@
 """exp, log and tanh of vectors, from additions, multiplications and the bits of floating-point numbers alone.
 
-The mathematical library of the host plays no part, so that results do not depend on it.
+The mathematical library of the host is not used, so results do not depend on it.
 """
 
 from typing import Any

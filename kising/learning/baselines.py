@@ -1,13 +1,15 @@
 """Two models that a network with hidden spins must beat on held-out data (docs/maths.md, "The larger model").
 
-`visible only`   J, h and F, no hidden spins: one logistic regression per spin. What a network has beyond it is due to
+`visible only`   J, h and F, no hidden spins: one logistic regression per spin. What a network gains over it is due to
                  its hidden spins.
-`memoryless`     K, h, b, F and G, with J = L = M = 0: hidden spins as classes of time steps, drawn afresh at every
-                 step. It knows which spins are active together, and nothing of what came before. A network that is no
+`memoryless`     K, h, b, F and G, with J = L = M = 0: hidden spins as classes of time steps, drawn independently at
+                 every step. It describes which spins are active together, and ignores the past. A network that is no
                  better on held-out data has found same-time correlations, not dynamics.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,10 +26,13 @@ def baseline_learner(learner: Learner, hidden: int) -> Learner:
 
 
 def memoryless(slices: Slices) -> Slices:
-    """The slices with zeros for s⁻ and s: J and L then act on nothing, whatever they are.
+    """The slices with zeros for s⁻ and s, so that J and L have no effect.
 
-    Learning from these is learning with J = L = 0; inputs stay as they are.
+    Learning from these is learning with J = L = 0; inputs stay as they are. Where entries are missing, a zero would be
+    another one: paths are then told that visible spins act on nothing.
     """
+    if slices.has_gaps:
+        return replace(slices, memoryless=True)
     spins = np.zeros((3 * len(slices), slices.n_visible), dtype=np.int8)
     spins[2::3] = slices.after
     inputs = np.zeros((3 * len(slices), slices.n_inputs))

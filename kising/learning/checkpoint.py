@@ -1,4 +1,4 @@
-"""A state of learning as bytes, and back: plain arrays in an npz archive, nothing that could run code when read."""
+"""A state of learning as bytes, and back: plain arrays in an npz archive, nothing that can run code when it is read."""
 
 import io
 from collections.abc import Mapping
@@ -42,6 +42,7 @@ def _of_sampler(sampler: Sampler | None) -> dict[str, Any]:
         "sampled_iterations": np.array(sampler.iterations),
         "batches": sampler.batches,
         "batch": np.array(sampler.batch),
+        "zeros": sampler.zeros,
     }
 
 
@@ -85,6 +86,7 @@ def _sampler(found: Mapping[str, Any]) -> Sampler | None:
         iterations=int(found["sampled_iterations"]),
         batches=found["batches"],
         batch=int(found["batch"]),
+        zeros=found["zeros"],
     )
 
 
@@ -106,6 +108,7 @@ def load(data: bytes) -> EMState:
                 float(found["size"]),
                 int(found["shrinking"]),
                 found["velocity"],
+                found["mark"],
             ),
             held=held,
             trace=found["trace"],
@@ -115,5 +118,5 @@ def load(data: bytes) -> EMState:
         )
     except CheckpointError:
         raise
-    except Exception as error:  # what damaged archives and arrays raise is not documented, and a lot
+    except Exception as error:  # damaged archives and arrays raise many undocumented exceptions
         raise CheckpointError(f"not a saved state of learning: {error}") from error

@@ -12,10 +12,11 @@ import numpy as np
 
 from kising.arguments import FIT, check_values
 from kising.arrays import holds_arrays
+from kising.conflicts import INPUTS
 from kising.cores import cores
 from kising.errors import InputError, RecordingWarning
 from kising.estimators.slices import Slices, slices_of
-from kising.learning.errors import standard_errors
+from kising.learning.errors.standard import standard_errors
 from kising.learning.fitted.edges import edge_table
 from kising.learning.fitted.forecasts import Forecasts, forecast_log_likelihood, forecasts
 from kising.learning.fitted.heldout import hidden_states, log_likelihood, visible_states
@@ -28,7 +29,7 @@ from kising.learning.starts import chain_seed, error_seed
 from kising.learning.state import EMState
 from kising.learning.trace import trace_table
 from kising.model import Array, BondScales, Couplings, Recording, as_couplings, simulate
-from kising.options import INPUTS, Learner, iteration_limit
+from kising.options import Learner, iteration_limit
 from kising.recordings import Segments, as_segments, fittable
 from kising.seeds import Seed, as_numbers
 
@@ -39,27 +40,28 @@ if TYPE_CHECKING:
 @holds_arrays
 @dataclass(frozen=True, kw_only=True)
 class Fit(Learned):
-    """Learned couplings, how they came about, and what can be done with them. Recordings are (T, Nv) arrays as `fit`
-    takes them.
+    """Learned couplings, how learning ended, and methods that use them. Recordings are given in any form that `fit`
+    takes.
 
-    Averages over hidden spins are exact up to 12 of them, and up to 8 where these are coupled (M). Beyond, they are
-    those of the estimator that learned, with random numbers that follow from the seed of the fit. Recordings may have
-    missing entries: averages over these are exact where few spins are unknown at a time, and sampled elsewhere. With M
-    or missing entries, "given s(t) and s(t-1)" below reads "given all that is known of the segment up to t".
+    Averages over hidden spins are exact for up to 12 of them, or up to 8 if they are coupled (M). Beyond that, the
+    estimator that was used for learning computes them, with random numbers that follow from the seed of the fit.
+    Recordings may have missing entries; averages over these are exact where few spins are unknown at a time, and
+    sampled otherwise. With M or missing entries, "given s(t) and s(t-1)" below means "given all that is known of the
+    segment up to t".
     """
 
     learner: Learner
     """the options of learning"""
     seed: int | tuple[int, ...]
-    """of learning, and of what is drawn afterwards; as numbers"""
+    """seed of learning and of all later draws, as numbers"""
     steps: int
     """time steps of the training data"""
     training_log_likelihood: float
     """nats per slice of the training data"""
     names: tuple[str, ...] | None = None
-    """of the visible spins; None: they have numbers, from 0"""
+    """names of the visible spins; None: they are numbered from 0"""
     input_names: tuple[str, ...] | None = None
-    """of the known inputs; None: they are u0, u1, ..."""
+    """names of the known inputs; None: they are u0, u1, ..."""
 
     @property
     def hidden(self) -> int:
@@ -77,16 +79,16 @@ class Fit(Learned):
         return trace_table(self.state.trace)
 
     def summary(self) -> str:
-        """The fit on one screen of plain text."""
+        """A summary of the fit in plain text, on one screen."""
         return summary(self)
 
     def log_likelihood(self, visible: Any = None, covariates: Any = None, *, threads: int = 1) -> float:
-        """Mean of log P(s(t+1) | s(t), s(t-1)), of all visible spins jointly, in nats per slice of a recording; of
-        the training data without one. With couplings among hidden spins or missing entries, log P of what is known at
-        t+1 given all that is known before.
+        """Mean of log P(s(t+1) | s(t), s(t-1)) over the slices of a recording, for all visible spins jointly, in nats
+        per slice. Without a recording, that of the training data. With couplings among hidden spins or missing
+        entries, log P of what is known at t+1 given all that is known before.
 
-        Exact up to 12 hidden spins. Beyond, importance sampling for estimator `gibbs`, the Bethe approximation for
-        `bp`, and the free energy of the expansion for `tap` and `mean-field`.
+        Exact up to 12 hidden spins. Beyond that: importance sampling for estimator `gibbs`, the Bethe approximation
+        for `bp`, and the free energy of the expansion for `tap` and `mean-field`.
         """
         if visible is None:
             return self.training_log_likelihood
@@ -97,24 +99,24 @@ class Fit(Learned):
 
     def forecast(self, visible: Any, covariates: Any = None, *, threads: int = 1) -> Array | list[Array]:
         """P(s_i(t+1) = +1 | s(t), s(t-1)) of every visible spin by itself, (T-2, Nv); row k is about time step k+2.
-        Of a recording with several segments, one such array per segment.
+        For a recording with several segments, a list with one such array per segment.
 
-        Exact up to 12 hidden spins; beyond, a mean over draws with a standard error of at most 0.008.
+        Exact up to 12 hidden spins; beyond that, a mean over draws with a standard error of at most 0.008.
         """
         slices, segments = self._slices(visible, covariates)
         return _by_segment(self._forecasts(slices, threads).up, segments)
 
     def forecast_log_likelihood(self, visible: Any, covariates: Any = None, *, threads: int = 1) -> float:
-        """Mean over slices of Σ_i log P(s_i(t+1) | s(t), s(t-1)), each spin by itself, in nats per slice: how good
-        forecasts are. `log_likelihood` also rewards correlations between spins at the same time; this does not.
+        """Mean over slices of Σ_i log P(s_i(t+1) | s(t), s(t-1)), each spin by itself, in nats per slice: the score of
+        the forecasts. `log_likelihood` also rewards correlations between spins at the same time; this does not.
         """
         slices, _ = self._slices(visible, covariates)
         return float(np.mean(forecast_log_likelihood(self._forecasts(slices, threads), slices)))
 
     def hidden_states(self, visible: Any, covariates: Any = None) -> Array | list[Array]:
-        """⟨σ_a(t)⟩ given the visible spins at t-1, t and t+1, with M given those of the whole segment; between -1 and
-        +1, (T-2, Nh); row k is about time step k+1. Of a recording with several segments, one such array per segment.
-        By the same estimator as `log_likelihood`.
+        """⟨σ_a(t)⟩ given the visible spins at t-1, t and t+1 or, with M, given the whole segment: between -1 and +1,
+        (T-2, Nh); row k is about time step k+1. For a recording with several segments, a list with one such array per
+        segment. Computed by the same estimator as `log_likelihood`.
         """
         slices, segments = self._slices(visible, covariates)
         found = hidden_states(self.couplings, slices, self.learner, self.estimator, seed=self.seed)
@@ -124,31 +126,31 @@ class Fit(Learned):
         self, visible: Any, covariates: Any = None, *, threads: int = 1
     ) -> Array | list[Array]:
         """⟨s_i(t)⟩ given all that is known, (T, Nv): ±1 where an entry is known, and between -1 and +1 where it is
-        missing. Of a recording with several segments, one such array per segment.
+        missing. For a recording with several segments, a list with one such array per segment.
         """
         slices, segments = self._slices(visible, covariates)
         rows = visible_states(self.couplings, slices, seed=self.seed, threads=threads)
         return rows if len(segments.spins) == 1 else np.split(rows, np.cumsum(segments.lengths)[:-1])
 
     def simulate(self, length: int, covariates: Any = None, *, seed: Seed) -> Recording:
-        """A recording of the network that was learned, from a random state."""
+        """Simulate the learned network from a random state."""
         return simulate(self.couplings, length, covariates=covariates, seed=seed)
 
     def edges(self) -> "pd.DataFrame":
-        """One row per coupling of every block, self-couplings included: block, target (the spin that feels it),
-        source, value, error, z = value/error, two-sided normal p, and q, the p adjusted by Benjamini and Hochberg for
-        the couplings of its block. Without standard errors error, z, p and q are NaN: fit with errors=True, or see
-        `with_errors`. A coupling that the recording does not determine has an infinite error and p = 1.
+        """One row per coupling of every block, self-couplings included: block, target (the spin that receives it),
+        source, value, error, z = value/error, the two-sided normal p, and q, the p adjusted by Benjamini and Hochberg
+        for the couplings of its block. Without standard errors, error, z, p and q are NaN: fit with errors=True, or
+        see `with_errors`. A coupling that the recording does not determine has an infinite error and p = 1.
         """
         return edge_table(self.couplings, self.standard_error, self.names, self.input_names)
 
     def with_errors(self, visible: Any, covariates: Any = None) -> "Fit":
-        """The same fit with standard errors, as errors=True would have given; `visible` are the training data."""
+        """The same fit with standard errors, as with errors=True; `visible` must be the training data."""
         slices, segments = self._slices(visible, covariates)
         if segments.n_steps != self.steps:
             raise InputError(f"visible has {segments.n_steps} steps, the training data had {self.steps}")
         if self.outcome == "diverged":
-            raise InputError("couplings that diverged have no standard errors")
+            raise InputError("the fit diverged, so its couplings have no standard errors")
         sizes = {
             "model.visible": slices.n_visible,
             "model.hidden": self.hidden,
@@ -159,7 +161,7 @@ class Fit(Learned):
         # Of a network without hidden spins, `converged` has h but not b.
         pairs = (("h", "b"), ("F", "G"), ("M",))
         learned = self.couplings.only([name for pair in pairs if pair[0] in self.converged for name in pair])
-        # In the units in which learning goes, as the ridge of the information is the same for all inputs.
+        # In the units used for learning, because the ridge of the information is the same for all inputs.
         units = InputUnits.of(segments, bias=bool(learned.h.size))
         found = standard_errors(
             units.inside(learned),
@@ -174,7 +176,7 @@ class Fit(Learned):
         )
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the fit to one .npz file, for `kising.load_fit`: whole or not at all, replacing an older file."""
+        """Write the fit to one .npz file, which `kising.load_fit` reads. An older file is replaced, atomically."""
         save(self, path)
 
     def _slices(self, visible: Any, covariates: Any) -> tuple[Slices, Segments]:
@@ -187,7 +189,7 @@ class Fit(Learned):
 
 
 def _by_segment(rows: Array, segments: Segments) -> Array | list[Array]:
-    """The rows of all slices, apart for each segment where there are several."""
+    """The rows of all slices, split into segments if there are several."""
     if len(segments.spins) == 1:
         return rows
     return np.split(rows, np.cumsum([length - 2 for length in segments.lengths])[:-1])
@@ -209,21 +211,20 @@ def fit(
     observe: Callable[[EMState], None] | None = None,
     **options: Any,
 ) -> Fit:
-    """Learn the couplings of a network with `hidden` unseen spins from a recording of the others.
+    """Learn the couplings of a network with `hidden` hidden spins from a recording of its visible spins.
 
     `visible` is a (T, Nv) array of ±1, 0/1 or booleans, a list of trials, a (trials, T, Nv) array, a DataFrame or a
-    pynapple TsdFrame; `covariates` are known inputs with as many rows. Entries that are NaN or masked are missing, and
-    averaged over like hidden spins; with `missing='drop'`, steps with gaps are left out instead. What looks wrong in
-    them is reported as a RecordingWarning, and spins that never change are left out (`Fit.names` lists those that were
-    fitted).
+    pynapple TsdFrame. `covariates` are known inputs with the same number of rows. Entries that are NaN or masked are
+    missing and are averaged over like hidden spins; with `missing='drop'`, steps with missing entries are left out
+    instead. What looks wrong in the recording is reported as a RecordingWarning. Spins that never change are left out
+    (`Fit.names` lists those that were fitted).
 
-    `start` may also be couplings to start from; start 'signs' and decimate 'known' need `truth`. `scales` are the bond
-    scales that steps, RMSE and `prior` are measured in: by default those of the truth's non-zero bonds, or, without a
-    truth, those of a dense network of strength 1. A `prior` of 3, say, keeps couplings that the recording does not
-    determine from running away, and hardly moves the others. `errors` asks for standard errors, whose matrix has as
-    many rows as there are couplings. `threads` change the time, not the result; None: all cores. `state` continues a
-    fit that was stopped; `observe` is called with the state after every iteration, and ends the fit by raising. A fit
-    that diverges ends with its flags false; it does not raise.
+    `start` may also be couplings to start from; start 'signs' and decimate 'known' need `truth`. Steps, RMSE and
+    `prior` are measured in bond scales, `scales`: by default those of the truth's non-zero bonds or, without a truth,
+    those of a dense network of strength 1. `errors` asks for standard errors, which need a square matrix with one row
+    per coupling. `threads` affects the time, not the result; None: all cores. `state` continues a fit that was stopped.
+    `observe` is called with the state after every iteration, and may end the fit by raising an exception. A fit that
+    diverges does not raise: its `outcome` is 'diverged'.
     """
     hidden = index(hidden)
     threads = cores() if threads is None else threads
@@ -248,7 +249,7 @@ def fit(
     for name, network in {"truth": truth, "start": given}.items():
         if network is not None and (*network.K.shape, network.F.shape[1]) != wanted:
             raise InputError(
-                f"{name} is a network of (Nv, Nh) = {network.K.shape} with {network.F.shape[1]} inputs; the fit is of "
+                f"{name} is a network of (Nv, Nh) = {network.K.shape} with {network.F.shape[1]} inputs; the fit has "
                 f"{shape} with {recording.n_covariates}"
             )
     if scales is None:
@@ -290,7 +291,7 @@ def fit(
 
 
 def _start_apart(options: Mapping[str, Any]) -> tuple[Couplings | None, dict[str, Any]]:
-    """The couplings to start from, where these are given, and the other options."""
+    """The couplings to start from, if they are given, and the other options."""
     start = options.get("start")
     if not isinstance(start, tuple):
         return None, dict(options)
@@ -301,9 +302,7 @@ def _start_apart(options: Mapping[str, Any]) -> tuple[Couplings | None, dict[str
 
 def _check_state(state: EMState, session: Session) -> None:
     if not session.fits(state):
-        raise InputError(f"state: it is that of a network of (Nv, Nh) = {state.couplings.K.shape}")
+        raise InputError(f"state: it belongs to another network, (Nv, Nh) = {state.couplings.K.shape}")
     limit = iteration_limit(session.learner, session.problem.hidden, gaps=session.problem.slices.has_gaps)
     if state.outcome == "stalled" and state.iteration < limit:
-        raise InputError(
-            "state: it ended at its iteration limit, without a step to go on from; give an earlier one"
-        )
+        raise InputError("state: it stalled and cannot be continued; give an earlier one")

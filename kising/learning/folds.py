@@ -1,8 +1,8 @@
 """Cross-validation: a recording cut into folds, each held out once.
 
-Where there are at least as many trials as folds, whole trials are held out, shared out so that folds are about equally
-long. Otherwise a fold is a block of consecutive steps, and all blocks are equally long. Training data are what is left
-on both sides. No slice crosses a cut, so no slice of the training data shares a step with a held-out one.
+If there are at least as many trials as folds, whole trials are held out, distributed so that folds are about equally
+long. Otherwise a fold is a block of consecutive steps, and all blocks are equally long. The training data are the steps
+on both sides of it. No slice crosses a cut, so no slice of the training data shares a step with a held-out one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def too_short(recording: Segments, folds: int) -> bool:
 
 def learnable(recording: Segments, folds: int) -> Segments:
     """Leave out, with a note, the spins that never change in the training data of some fold: they cannot be fitted
-    there. Folds that are too short are not looked at.
+    there. Folds that are too short are not checked here.
     """
     if too_short(recording, folds):
         return recording
@@ -64,7 +64,7 @@ def learnable(recording: Segments, folds: int) -> Segments:
     positions = np.flatnonzero(silent).tolist()
     names = spins_listed([recording.names[i] for i in positions])
     left = recording.without(positions)
-    note = f"no part in the scores: {names} never changed in the training data of some fold"
+    note = f"left out: {names} never changed in the training data of some fold"
     return replace(left, notes=(*left.notes, note))
 
 
@@ -79,7 +79,7 @@ def held_out_stretches(recording: Segments, folds: int) -> list[list[Stretch]]:
 
 
 def _shared_out(trials: Sequence[int], lengths: Sequence[int], folds: int) -> dict[int, int]:
-    """The fold of every trial: the longest first, each to the fold that is shortest by then."""
+    """The fold of every trial: the longest trials first, each to the fold that is shortest so far."""
     steps: dict[int, int] = {}
     for trial, length in zip(trials, lengths, strict=True):
         steps[trial] = steps.get(trial, 0) + length

@@ -1,11 +1,11 @@
-"""Known inputs while learning: in units of their own spread and, where there are biases, about their own mean.
+"""Known inputs during learning: divided by their standard deviation and, where there are biases, minus their mean.
 
-An input of large values makes steps of its weights tiny, and one far from zero is nearly a second bias, which learning
-cannot tell from the first. With ū and d the mean and the standard deviation of input u over the recording,
+An input with large values makes the steps of its weights tiny, and one far from zero is nearly a second bias, which
+learning cannot tell from the first. With ū and d the mean and the standard deviation of input u over the recording,
 
     u' = (u - ū)/d      F' = F d      h' = h + F ū             and G', b' likewise
 
-is the same network: fields are equal. Couplings and errors are given back for the inputs as they were.
+is the same network: its fields are equal. Couplings and errors are returned for the inputs as they were given.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class InputUnits:
         inputs = np.concatenate(recording.covariates)
         spread = np.std(inputs, axis=0)
         mean = np.mean(inputs, axis=0)
-        # Of a constant, rounding leaves a spread that is not zero.
+        # The standard deviation of a constant is not quite zero, because of rounding.
         varies = spread > 1e-12 * np.abs(mean)
         return cls(np.where(varies, spread, 1.0), mean if bias else np.zeros_like(mean))
 

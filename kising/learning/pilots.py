@@ -1,9 +1,9 @@
 """Several starts: which of them to learn from.
 
 The likelihood has several maxima: hidden units take each other's roles, or two of them share one, and the start
-decides which happens. From every start a pilot learns for a while from the beginning of the recording. Learning then
-starts at the couplings of the likeliest pilot. Likelihoods are those of the pilots' own slices by their own estimator:
-exact, or the Bethe approximation, or importance sampling.
+decides which maximum is found. From every start a *pilot* learns for a few iterations from the beginning of the
+recording. Learning then starts at the couplings of the likeliest pilot. Likelihoods are those of the pilot's slices by
+its own estimator: exact, the Bethe approximation, or importance sampling.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How good a reconstruction is (docs/maths.md, "Scores"), and the matching of hidden units that makes scores fair.
+"""How close learned couplings are to the truth (docs/maths.md, "Scores"), after matching the hidden units.
 
 The likelihood does not change when hidden units are permuted, or when one is flipped: K_·a, L_a·, b_a, G_a·, M_a· and
 M_·a change sign, and M_aa, which has both, does not.
-Couplings learned from a start that knows nothing of the truth are therefore scored after the permutation and the signs
-that bring them nearest to it.
+Couplings learned from a random start are therefore scored after the permutation and the signs that bring them nearest
+to the truth.
 """
 
 from collections.abc import Sequence
@@ -34,13 +34,13 @@ def rmse(estimate: Couplings, truth: Couplings, scales: BondScales) -> dict[str,
 
 
 def _off(x: Array, true: Array) -> Array:
-    """How far a block is from the true one, which is zero where it is not there."""
+    """Difference between a block and the true one; a block that the truth lacks is zero there."""
     return x - true if true.size else x
 
 
 def bond_shares(truth: Couplings) -> BlockShares:
-    """The share of couplings that are not zero; the connectivity of a network is only its average. Fields count as
-    known not to be zero.
+    """The fraction of couplings that are not zero; the connectivity of a network is only its average. Biases and
+    weights of inputs count as non-zero.
     """
     pairs = zip(TABLE, truth, strict=True)
     return tuple(1.0 if block.is_field or not x.size else float(np.mean(x != 0)) for block, x in pairs)

@@ -1,8 +1,8 @@
 """How many hidden spins: chosen from held-out log-likelihoods by the one-standard-error rule.
 
-The best number is the one with the highest mean over folds. Chosen is the smallest number whose mean is at most one
-standard error below it. The standard error is that of the paired difference: folds differ more from each other than
-numbers of hidden spins do, and all numbers see the same folds.
+The best number is the one with the highest mean over folds. The smallest number whose mean is at most one standard
+error below it is chosen. The standard error is that of the paired difference, because folds differ more from each other
+than numbers of hidden spins do, and all numbers are scored on the same folds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Candidate:
     point_id: str | None
     """the point whose rows these are: where several points have this number, the best of them"""
     settings: Mapping[str, Any]
-    """what tells this point from others: its values of the options that vary besides the number"""
+    """what distinguishes this point from others: its values of the other options that vary"""
     scores: Mapping[str, Folds]
     """by column, those of `OWN`, `MEMORYLESS` and `VISIBLE_ONLY`"""
     converged: int
@@ -83,8 +83,8 @@ class Choice:
 def choose_hidden(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> Choice:
     """Choose from the rows of a sweep over `model.hidden`: one row per number and fold.
 
-    Rows have `model.hidden`, `realization` (the fold) and `held_out`; `status` and `point_id` count where they are
-    there. Where several points have the same number (an axis over the prior, say), the best of them stands for it.
+    Rows have `model.hidden`, `realization` (the fold) and `held_out`; `status` and `point_id` are used if present. If
+    several points have the same number (because the prior is an axis, for example), the best of them represents it.
     """
     listed: Iterable[Mapping[Any, Any]] = rows.to_dict("records") if hasattr(rows, "to_dict") else rows
     points = _by_point(listed)
@@ -108,7 +108,7 @@ def choose_hidden(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> Choice:
         leader = leaders.setdefault(numbers[point], point)
         if values.mean() > complete[leader].mean():
             leaders[numbers[point]] = point
-    # Of equal means the smaller number counts as the best.
+    # Among equal means, the smaller number is the best.
     best = max(sorted(leaders), key=lambda hidden: complete[leaders[hidden]].mean())
     varied = _varied(points)
     candidates = tuple(

@@ -1,7 +1,7 @@
-"""One learning session, from the start to the result: what `fit`, the runs of a sweep and pilots all go through.
+"""One learning session, from the start to the result. `fit`, the runs of a sweep and pilots all use it.
 
 A session is fixed: the problem, the learner, the step chosen for both, and a seed. Its states are values. `advance` is
-a pure function from one state to the next, so learning can stop after any iteration and go on elsewhere, from a
+a pure function from one state to the next, so learning can stop after any iteration and continue elsewhere, from a
 checkpoint, with the same bits.
 """
 
@@ -21,7 +21,7 @@ from kising.estimators.gradient import Gradient, checked_gradient
 from kising.estimators.sampling import Sampling
 from kising.estimators.slices import Slices, as_slices
 from kising.learning.checkpoint import load
-from kising.learning.errors import standard_errors
+from kising.learning.errors.standard import standard_errors
 from kising.learning.layout import slopes
 from kising.learning.pilots import likeliest_start
 from kising.learning.starts import PATIENCE, chain_seed, draw_start, error_seed
@@ -210,7 +210,8 @@ class Session:
         step, problem = self.step, self.problem
         direction = step.direction(state, gradient) if _is_finite(gradient) else None
         sizes = relative_sizes(direction, problem.scales)
-        verdict = judge(state, direction, step.settled(state, sizes), problem, self.learner)
+        settled = step.settled(state, sizes)
+        verdict = judge(state, direction, settled, problem, self.learner, crawls=step.crawls(state))
         row = trace_row(
             state.iteration, sizes, problem.rmse(step.learned(state)), gradient, step.noise(state)
         )
@@ -266,7 +267,7 @@ def _check_sampled(learner: Learner) -> None:
     for name, refused in asked.items():
         if refused:
             raise InputError(
-                f"{name}={getattr(learner, name)!r}: entries are missing and will be sampled, which does not go with "
+                f"{name}={getattr(learner, name)!r}: entries are missing and will be sampled, which does not work with "
                 f"{name}; leave it out, or leave out steps with gaps: missing='drop'"
             )
 

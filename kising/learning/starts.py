@@ -1,8 +1,8 @@
 """Where learning starts (docs/maths.md, "Initial couplings"), and the seeds of what is drawn on the way.
 
 `signs`    the paper's start: the sign of the true coupling times a random magnitude; a true zero starts at zero.
-           It tells the learner part of the truth, and resolves the symmetries of hidden units.
-`random`   nothing of the truth: J from a fit of the visible spins alone, K and L random, M random where it is learned.
+           It gives the learner part of the truth, and resolves the symmetries of hidden units.
+`random`   uses no truth: J from a fit of the visible spins alone, K and L random, M random where it is learned.
 """
 
 import numpy as np
@@ -16,8 +16,8 @@ from kising.seeds import Seed, random_stream
 
 # Near K = L = 0 the likelihood is flat in both. Half a bond scale is far enough away for learning to leave at once.
 SPREAD = 0.5
-# Iterations in a row for which steps must have shrunk before they are accelerated. Accelerated from the first, most
-# fits of (20, 4, g=1, c=1) from a random start ended on a saddle; with this patience, none of those tried did.
+# Iterations in a row for which steps must have shrunk before they are accelerated. With acceleration from the first
+# iteration, most fits of (20, 4, g=1, c=1) from a random start ended on a saddle; with this rule, none did.
 PATIENCE = {"signs": 0, "random": 10}
 VISIBLE_ITERATIONS = 30
 VISIBLE_TOLERANCE = 1e-6

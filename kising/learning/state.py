@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kising.arrays import holds_arrays
 from kising.blocks import BLOCKS
@@ -127,6 +128,8 @@ class History(NamedTuple):
     velocity: Array
     """the last move, where steps have momentum: of plain ascent in units of the couplings, of samples in those of the
     bond scale, (n,)"""
+    mark: Array
+    """the couplings some iterations ago, of steps that look back at how far they have come, (n,); else empty"""
 
     def without_steps(self) -> "History":
         """The history without the steps that acceleration would build on."""
@@ -135,7 +138,7 @@ class History(NamedTuple):
 
 def no_history(size: int) -> History:
     """The history before the first step."""
-    return History(np.empty((0, size)), np.empty((0, size)), np.inf, -1, np.zeros(size))
+    return History(np.empty((0, size)), np.empty((0, size)), np.inf, -1, np.zeros(size), np.empty(0))
 
 
 @holds_arrays
@@ -154,6 +157,8 @@ class Sampler(NamedTuple):
     """sums of the couplings over batches of iterations, in units of the bond scale, (k, n)"""
     batch: int
     """iterations per batch"""
+    zeros: npt.NDArray[np.int64]
+    """for every coupling, in how many of these iterations it was zero, (n,)"""
 
 
 class Mixture(NamedTuple):

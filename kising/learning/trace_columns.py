@@ -1,4 +1,4 @@
-"""The columns of a trace, one row per EM iteration. No numba here: tables of traces are read without the compiler."""
+"""The columns of a trace, which has one row per EM iteration. Imports no numba: tables are read without a compiler."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ TRACE: Final[dict[str, str]] = {
     "log_likelihood": "nats per slice",
     "estep_iterations": "iterations of the E-step, mean over slices",
     **{
-        f"noise_{x}": f"Monte-Carlo error over statistical error of the averaged {x}; NaN without samples"
+        f"noise_{x}": f"Monte-Carlo error of the averaged {x} divided by its statistical error; NaN without sampling"
         for x in BLOCKS
     },
 }

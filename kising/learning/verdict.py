@@ -10,8 +10,8 @@ the verdict does not depend on a learning rate. A block X
                      network of strength 1 where these are larger), or when anything in it is not finite
 
 Learning ends `converged` when all blocks have converged, `diverged` when any has diverged, and `stalled` at
-`max_iterations`. The flags of a run that stalled differ from block to block: J may have settled while K and L have
-not.
+`max_iterations`, or before that where it crawls (`steps.crawling`). The flags of a run that stalled differ from block
+to block: J may have settled while K and L have not.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,13 @@ def relative_sizes(step: Couplings | None, scales: BondScales) -> tuple[float, .
 
 
 def judge(
-    state: EMState, step: Couplings | None, settled: Sequence[bool], problem: Problem, learner: Learner
+    state: EMState,
+    step: Couplings | None,
+    settled: Sequence[bool],
+    problem: Problem,
+    learner: Learner,
+    *,
+    crawls: bool = False,
 ) -> Verdict:
     """The verdict on the couplings of `state`; `step` is None where the gradient was not finite."""
     held = tuple(h + 1 if ok else 0 for h, ok in zip(state.held, settled, strict=True))
@@ -56,7 +62,7 @@ def judge(
     if min(held) >= learner.hold:
         return Verdict(held, "converged")
     limit = iteration_limit(learner, problem.hidden, gaps=problem.slices.has_gaps)
-    return Verdict(held, "stalled" if state.iteration + 1 >= limit else "running")
+    return Verdict(held, "stalled" if crawls or state.iteration + 1 >= limit else "running")
 
 
 def has_diverged(couplings: Couplings, scales: BondScales) -> bool:

@@ -1,4 +1,4 @@
-"""The live page of a running driver, in a process of its own: drawing figures must not hold the driver up."""
+"""The live page of a running driver, in a separate process: drawing figures must not slow the driver down."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def page_of(path: Path) -> Iterator[str]:
     """
     port = free_port()
     command = [sys.executable, "-m", "kising.live.child", str(path), str(port)]
-    # A session of its own: Ctrl-C is for the driver, and the page shows how it stops.
+    # In its own session: Ctrl-C is for the driver, and the page shows how it stops.
     child = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -1,8 +1,8 @@
 """The server of the live page: reads a sweep's directory and answers GET requests. The standard library is enough.
 
-It listens on the loopback interface unless told otherwise. Requests must then name a loopback host: a page from
-elsewhere that has its own name resolve to 127.0.0.1 gets nothing. On any other interface every request needs the
-token: once in the address, then from a cookie.
+By default it listens on the loopback interface. Requests must then name a loopback host, so that a foreign page whose
+name resolves to 127.0.0.1 is refused. On any other interface every request needs the token: first in the address, then
+in a cookie.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-        """Say nothing: a request every second is no news."""
+        """Log nothing: there is a request every second."""
 
 
 def is_loopback(host: str) -> bool:

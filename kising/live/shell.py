@@ -1,4 +1,4 @@
-"""The page around a live report: it asks for the state every second or two, and for the report when that changed."""
+"""The page around a live report: it requests the state every second or two, and the report when that has changed."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def shell(name: str) -> str:
         f"<h1>{escape(name)}</h1>",
         '<div id="live"><p id="state">loading</p><progress id="bar" value="0" max="1"></progress>',
         '<p id="headline" class="soft"></p>',
-        '<p id="lost" hidden>No connection to the server. The page goes on by itself when it is back: '
+        '<p id="lost" hidden>No connection to the server. The page reconnects by itself when it is back: '
         "<code>kising serve</code>, or the sweep with <code>--page</code>.</p>",
         '<div hidden><h3>Nodes</h3><ul id="nodes"></ul></div>',
         '<div hidden><h3>Longest in flight</h3><ul id="flights"></ul></div>',
         '<div hidden><h3>Failed runs</h3><ul id="failures"></ul></div></div>',
-        '<p class="soft">Figures and tables follow the finished runs, some seconds late.</p>',
+        '<p class="soft">Figures and tables are updated a few seconds after runs finish.</p>',
         '<div id="report"></div>',
         '<script src="live.js"></script>',
     ]

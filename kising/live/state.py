@@ -1,4 +1,4 @@
-"""What the live page says of a sweep from second to second: what progress.json holds, in words."""
+"""The state of a sweep for the live page: the content of progress.json as text."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _headline(progress: Progress) -> str:
 
 
 def _hint(path: Path, state: str) -> str:
-    return "" if state.startswith("finished") else f"to go on: kising run {path}"
+    return "" if state.startswith("finished") else f"to resume: kising run {path}"
 
 
 def _rate(rate: float | None) -> str:

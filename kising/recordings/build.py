@@ -22,13 +22,13 @@ def as_segments(
     """A recording in any form, checked, as segments of ±1 spins.
 
     `data` are ±1, 0/1 or booleans: a (T, Nv) array, a list of such arrays with one per trial, a (trials, T, Nv)
-    array, a DataFrame with one column per spin (trials by an index level of that name), or anything like pynapple's
-    TsdFrame. `covariates` are known inputs in the same forms, with as many rows.
+    array, a DataFrame with one column per spin (an index level called `trial` separates trials), or a time series like
+    pynapple's TsdFrame. `covariates` are known inputs in the same forms, with the same number of rows.
 
     NaN and masked entries are missing. They are kept as gaps, to be averaged over like hidden spins; with
-    `missing="drop"`, steps with gaps are left out and split segments. `width` is the number of spins expected, if that
-    is known: spins are then not judged. Data that cannot be a recording raise an InputError; what only looks wrong is
-    described in `notes`. An int8 array of ±1 is used without a copy.
+    `missing="drop"`, steps with gaps are left out and split segments. `width` is the expected number of spins, if it is
+    known; no notes about single spins are made then. Data that cannot be a recording raise an InputError; what only
+    looks wrong is described in `notes`. An int8 array of ±1 is used without a copy.
     """
     check_missing(missing)
     if isinstance(data, Segments):
@@ -40,7 +40,7 @@ def as_segments(
 
 
 def check_missing(missing: str) -> None:
-    """Refuse what is not a way to treat gaps."""
+    """Refuse an unknown treatment of missing entries."""
     if missing not in (SAMPLE, DROP):
         raise InputError(
             f"missing={missing!r}: must be {SAMPLE!r}, which keeps gaps to be sampled, or {DROP!r}, which leaves out "

@@ -13,7 +13,7 @@ from kising.recordings.wording import spins_listed
 Spins = npt.NDArray[np.int8]
 Counts = npt.NDArray[np.int64]
 
-#: A unit with fewer changes than this tells next to nothing about its couplings.
+#: A unit with fewer changes than this says very little about its couplings.
 FEW_FLIPS = 5
 #: Sums of this many ±1 fit in 8 bits; adding up in 8 bits is several times faster.
 BLOCK = 127
@@ -66,8 +66,8 @@ def column_notes(spins: Sequence[Spins], names: Sequence[str]) -> list[str]:
 
 
 def bridged(segment: Spins) -> Spins:
-    """The segment with missing entries as they were last seen, or, at its beginning, will first be seen; -1 where a
-    unit was never seen.
+    """The segment with missing entries filled in: by the last known value, at its beginning by the first known one, and
+    by -1 where a unit has none.
     """
     if segment.all():
         return segment

@@ -1,4 +1,4 @@
-"""Known inputs beside a recording: in the same forms, with as many rows, and finite."""
+"""Known inputs of a recording: in the same forms, with the same number of rows, and finite."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from kising.recordings.numbers import PLAIN, as_numbers
 from kising.recordings.spins import Place
 from kising.recordings.wording import counted
 
-#: Names of the index level or column that tells trials apart.
+#: Names of the index level or column that separates trials.
 TRIAL_NAMES = ("trial", "trials", "trial_id", "trial_number", "segment", "epoch", "session")
 #: Times further apart than this many sampling steps have a gap between them.
 JUMP = 1.5
@@ -39,10 +39,10 @@ class Pieces:
 
     pieces: tuple[Piece, ...]
     names: tuple[str, ...] | None
-    """of the columns, where the data have them"""
+    """names of the columns, if the data have them"""
     notes: tuple[str, ...] = ()
     place: Place | None = None
-    """where a step is, if that is not a trial and a step"""
+    """describes where a step is, if that is not a trial and a step"""
     oriented: bool = False
     """rows are known to be steps"""
 
@@ -55,7 +55,7 @@ class Pieces:
 
 
 def pieces_of(data: Any, what: str = "the recording") -> Pieces:
-    """Take data of any form apart. `what` names them in messages."""
+    """Split data of any form into pieces. `what` names the data in messages."""
     if isinstance(data, (str, bytes, Path)):
         raise InputError(f"{what} is a path: read it first, with kising.read_recording(path)")
     if isinstance(data, tuple) and hasattr(data, "visible"):  # a simulation; its hidden spins are not data
@@ -121,7 +121,7 @@ def _of_table(data: Any, what: str) -> Pieces:
     if level is None:
         note = (
             f"{what}: the index levels {', '.join(map(str, levels))} are ignored, and all rows are taken as one "
-            "stretch of time; call a level 'trial' to keep trials apart"
+            "stretch of time; call a level 'trial' to separate trials"
         )
         return Pieces((Piece(array, 0, 0),), names, (note,))
     return Pieces(by_trial(array, data.index.get_level_values(level).tolist()), names)
@@ -134,8 +134,8 @@ def by_trial(array: npt.NDArray[Any], labels: Sequence[Any]) -> tuple[Piece, ...
     for start in starts:
         if labels[start] in seen:
             raise InputError(
-                f"trial {labels[start]} goes on at row {start}, after other trials: sort the rows by trial, or give "
-                "every trial a label of its own"
+                f"trial {labels[start]} continues at row {start}, after other trials: sort the rows by trial, or give "
+                "every trial its own label"
             )
         seen.add(labels[start])
     stops = [*starts[1:], len(array)]

@@ -1,4 +1,4 @@
-"""Missing entries: kept as gaps, or left out with all of their step, and what lies between becomes segments."""
+"""Missing entries: kept as gaps, or left out with their time step, which splits the recording into segments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kising.recordings.wording import counted, spin_named
 
 Stretch = tuple[int, int]
 
-#: What is done about missing entries.
+#: How missing entries are treated.
 SAMPLE, DROP = "sample", "drop"
 #: Steps in a row without a single entry that end a segment: what was known of the hidden spins is then forgotten.
 LONGEST_SILENCE = 20
@@ -42,7 +42,7 @@ def _runs(true: Any) -> list[Stretch]:
 def gap_notes(
     signs: Sequence[Signs], stretches: Sequence[Sequence[Stretch]], names: Sequence[str], missing: str
 ) -> list[str]:
-    """Say which steps are left out; an InputError if nothing remains."""
+    """Notes on the steps that are left out; an InputError if nothing remains."""
     steps = sum(len(piece.spins) for piece in signs)
     lengths = [b - a for found in stretches for a, b in found]
     gaps = steps - sum(lengths)

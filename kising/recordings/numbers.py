@@ -1,4 +1,4 @@
-"""Arrays of plain numbers from whatever holds them: masked, sparse, nullable and object arrays included."""
+"""Arrays of plain numbers from all kinds of arrays, including masked, sparse, nullable and object arrays."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def as_numbers(data: Any, what: str) -> npt.NDArray[Any]:
 
 
 _REFUSED = {
-    "c": "complex numbers; take data.real if that is what was meant",
+    "c": "complex numbers; give data.real if that is what you mean",
     "U": "text; convert it with data.astype(float)",
     "S": "text; convert it with data.astype(float)",
     "M": "dates; leave the date column out",

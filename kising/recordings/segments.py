@@ -17,13 +17,13 @@ from kising.recordings.wording import counted, spins_listed
 Spins = npt.NDArray[np.int8]
 Array = npt.NDArray[np.float64]
 
-#: A slice is three steps long; a shorter segment says nothing.
+#: A slice is three steps long, so a shorter segment has none.
 SHORTEST = 3
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Segments:
-    """A recording as every estimator takes it. No slice crosses the border of a segment."""
+    """A checked recording, in segments. No slice crosses the border of a segment."""
 
     spins: tuple[Spins, ...]
     """one (T_k, Nv) array of ±1 per segment, C-contiguous; 0 where an entry is missing"""
@@ -34,7 +34,7 @@ class Segments:
     covariate_names: tuple[str, ...] = ()
     """p names of inputs"""
     columns: tuple[int, ...] = ()
-    """for each spin, its column in the data as they were given"""
+    """for each spin, its column in the original data"""
     origins: tuple[tuple[int, int], ...] = ()
     """for each segment, the trial it comes from and its first step in that trial, both counted from 0"""
     notes: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Segments:
 
     @property
     def trials(self) -> tuple[int, ...]:
-        """The trial of every segment; segments that do not say are trials of their own."""
+        """The trial of every segment; without origins, every segment is a separate trial."""
         if len(self.origins) == len(self.spins):
             return tuple(trial for trial, _ in self.origins)
         return tuple(range(len(self.spins)))
@@ -81,6 +81,11 @@ class Segments:
     def n_missing(self) -> int:
         """Number of missing entries."""
         return sum(x.size - int(np.count_nonzero(x)) for x in self.spins)
+
+    @property
+    def missing_share(self) -> float:
+        """The fraction of entries that are missing."""
+        return self.n_missing / (self.n_visible * self.n_steps)
 
     def without(self, columns: Iterable[str | int]) -> Segments:
         """The same recording without some spins, given by name or by position in `names`."""

@@ -1,4 +1,4 @@
-"""Sizes and names: as many columns in every trial, rows that are steps, a different name for each spin."""
+"""Sizes and names: every trial has the same columns, rows are steps, and each spin has its own name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kising.recordings.forms import Pieces
 from kising.recordings.segments import SHORTEST
 from kising.recordings.wording import counted, spins_listed
 
-#: With fewer steps than this, and fewer steps than spins, a recording is taken to be transposed.
+#: With fewer steps than this, and fewer steps than spins, a recording is assumed to be transposed.
 SURELY_TOO_SHORT = 50
 
 

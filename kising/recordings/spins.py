@@ -37,7 +37,7 @@ def as_signs(pieces: Sequence[npt.NDArray[Any]], names: Sequence[str], place: Pl
     if {-1, 0} <= firsts.keys():
         raise InputError(
             f"the recording holds both -1 ({firsts[-1]}) and 0 ({firsts[0]}): spins are either ±1 or 0/1. Where 0 "
-            "means a missing value, say so: np.where(data == 0, np.nan, data)"
+            "means a missing value, replace it: np.where(data == 0, np.nan, data)"
         )
     return signs
 
@@ -46,7 +46,7 @@ def _signs_of(
     k: int, piece: npt.NDArray[Any], names: Sequence[str], place: Place, firsts: dict[int, str]
 ) -> Signs:
     """One piece as ±1; `firsts` collects where -1 and 0 were seen first."""
-    # Spins that are int8 already are not copied: long recordings fill a good part of the memory.
+    # Spins that are already int8 are not copied, because long recordings take much of the memory.
     ready = piece.dtype == np.int8 and piece.flags.c_contiguous and piece.flags.writeable
     spins: Spins = piece if ready else np.empty(piece.shape, np.int8)
     gaps = whole = None

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from kising.messages import plural
+from kising.report.choice import chosen_among
 from kising.report.claims.paper import claims
 from kising.report.claims.verdicts import Finding
 from kising.report.figures.curves import curves
@@ -25,6 +26,7 @@ from kising.report.symbols import symbols
 from kising.report.tables import Frames
 from kising.sweep.failures import failure_of
 from kising.sweep.labels import varied_keys
+from kising.sweep.plan import Plan
 from kising.sweep.spec import SweepSpec, read_spec
 from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.sweep.store.directory import SweepDirectory
@@ -37,6 +39,8 @@ MOST_ROWS: Final = 200
 class Report(NamedTuple):
     """The files that were written, and their content."""
 
+    whole: bool
+    """whether every run of the sweep has ended"""
     page: Path
     figures: list[Path]
     document: dict[str, Any]
@@ -75,7 +79,9 @@ def build(path: Path, frames: Frames) -> Report:
     written = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     atomic_write(directory.report / "report.json", written.encode())
     target = atomic_write(directory.report / "index.html", text.encode())
-    return Report(target, [file for some, _ in files.values() for file in some], document)
+    return Report(
+        _is_whole(spec, frames.runs), target, [file for some, _ in files.values() for file in some], document
+    )
 
 
 def render(path: Path, frames: Frames | Results) -> tuple[str, dict[str, str]]:
@@ -121,6 +127,11 @@ def _content(
     )
 
 
+def _is_whole(spec: SweepSpec, runs: pd.DataFrame) -> bool:
+    """Whether every run has ended: before that, a number of hidden spins would be chosen from some of the folds."""
+    return len(runs) == Plan.of(spec).n_runs
+
+
 def _figures(frames: Frames | Results) -> list[FigureSpec]:
     runs = frames.runs
     if runs.empty:
@@ -153,6 +164,7 @@ def _lead(spec: SweepSpec, runs: pd.DataFrame) -> list[str]:
         fixed["folds"] = (spec.data.folds, "data.folds")
     constants = [f"{name} {value}" for name, (value, key) in fixed.items() if key not in keys]
     lines.append("Held fixed: " + ", ".join(constants) + "." if constants else "")
+    lines.append((chosen_among(runs) or "") if _is_whole(spec, runs) else "")
     return [line for line in lines if line]
 
 
@@ -182,12 +194,10 @@ def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]
             "packages": ", ".join(f"{name} {version}" for name, version in manifest.packages.items()),
             "command": manifest.command,
         }
-    # By the clock of the driver's host; nothing but this line depends on it.
+    # By the clock of the driver's host; only this line depends on it.
     progress = directory.read_progress()
     if progress is not None:
-        made["last session's last sign"] = (
-            f"{datetime.fromtimestamp(progress.updated, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        )
+        made["last update"] = f"{datetime.fromtimestamp(progress.updated, UTC):%Y-%m-%d %H:%M:%S} UTC"
     return made
 
 

@@ -27,7 +27,7 @@ _WIDTH: Final = 22
 
 def choice_among(runs: pd.DataFrame) -> Iterator[str]:
     """The choice from the runs of a sweep; nothing where the sweep does not compare numbers of hidden spins."""
-    if "data.file" not in runs or not runs["data.file"].notna().any() or runs[HIDDEN].nunique() < 2:
+    if not _compares(runs):
         return
     try:
         choice = choose_hidden(runs)
@@ -35,6 +35,21 @@ def choice_among(runs: pd.DataFrame) -> Iterator[str]:
         yield f"The number of hidden spins cannot be chosen: {error}."
         return
     yield from choice_lines(choice)
+
+
+def chosen_among(runs: pd.DataFrame) -> str | None:
+    """The choice from the runs of a sweep in a sentence or two; None where there is none."""
+    if not _compares(runs):
+        return None
+    try:
+        return choose_hidden(runs).reason
+    except InputError:
+        return None
+
+
+def _compares(runs: pd.DataFrame) -> bool:
+    """Whether the runs compare numbers of hidden spins of a recording."""
+    return "data.file" in runs and bool(runs["data.file"].notna().any()) and runs[HIDDEN].nunique() > 1
 
 
 def choice_lines(choice: Choice) -> Iterator[str]:

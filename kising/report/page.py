@@ -21,7 +21,7 @@ STYLE: Final = """
   --good: #00624a; --bad: #a33f00; --link: #0a58a8; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --paper: #171717; --soft: #a8adb5; --line: #3c4048;
   --panel: #202226; --good: #4fd1a5; --bad: #ff9d5c; --link: #7db7ff; }
-  .panels img { filter: invert(0.91) hue-rotate(180deg); } }
+  .panels img { filter: invert(0.935) hue-rotate(180deg) brightness(1.4); } }
 * { box-sizing: border-box; }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
   max-width: 1240px; padding: 1rem; }
@@ -34,6 +34,7 @@ p { margin: 0.4rem 0; max-width: 52rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 0 1.5rem; }
 .figures > .many { grid-column: 1 / -1; }
 .figures > .one .panels { grid-template-columns: 1fr; max-width: 600px; }
+.few .panels { grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); }
 .panels img { width: 100%; height: auto; display: block; }
 .wide { overflow-x: auto; }
 .tables { display: flex; flex-wrap: wrap; gap: 0 3rem; } .tables > section { max-width: 100%; }
@@ -44,7 +45,7 @@ th, td { text-align: right; vertical-align: top; padding: 0.25rem 0.7rem; border
 th { font-weight: 600; }
 th:first-child, td:first-child { text-align: left; }
 .claims td, .claims th { text-align: left; white-space: normal; }
-.verdict { font-weight: 600; }
+.verdict { font-weight: 600; } .claims .verdict { white-space: nowrap; }
 .holds::before { content: "\\2713  "; } .fails::before { content: "\\2717  "; } .unknown::before { content: "?  "; }
 .holds { color: var(--good); } .fails { color: var(--bad); } .unknown { color: var(--soft); }
 small, .soft { color: var(--soft); font-weight: 400; font-size: 0.875rem; }
@@ -60,6 +61,12 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
   .claims tr { border-bottom: 1px solid var(--line); margin: 0.4rem 0; padding: 0.3rem 0; }
   .claims td { border: 0; padding: 0.1rem 0; }
   .claims td::before { content: attr(data-name) ": "; color: var(--soft); font-weight: 400; }
+  .points thead { display: none; }
+  .points, .points tbody { display: block; }
+  .points tr { display: flex; flex-wrap: wrap; gap: 0 0.9rem; border-bottom: 1px solid var(--line); padding: 0.3rem 0; }
+  .points td { order: 2; border: 0; padding: 0; } .points .key { order: 0; color: var(--soft); }
+  .points tr::after { content: ""; order: 1; flex-basis: 100%; }
+  .points td::before { content: attr(data-name) " "; color: var(--soft); }
   .long { grid-template-columns: 1fr; } .long dd { margin-bottom: 0.4rem; }
   th, td { padding: 0.25rem 0.45rem; }
 }
@@ -116,8 +123,8 @@ def body(content: Content) -> list[str]:
     ]
 
 
-def document(name: str, inside: Iterable[str], *, head: str = "") -> str:
-    """A whole HTML document in the style of reports."""
+def document(name: str, inside: Iterable[str], *, style: str = STYLE, head: str = "") -> str:
+    """A whole HTML document, in the style of reports unless it has its own."""
     return "\n".join(
         [
             "<!doctype html>",
@@ -125,7 +132,7 @@ def document(name: str, inside: Iterable[str], *, head: str = "") -> str:
             '<head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<link rel="icon" href="data:,">',
-            f"<title>{escape(name)}</title><style>{STYLE}</style>{head}</head>",
+            f"<title>{escape(name)}</title><style>{style}</style>{head}</head>",
             "<body>",
             *inside,
             "</body></html>\n",
@@ -145,7 +152,9 @@ def _figure(figure: FigureSpec, limits: Limits | None, kinds: Sequence[str]) -> 
     if not shown:
         return
     # A figure of one panel shares a row with the next one.
-    yield f'<section class="{"one" if len(shown) == 1 else "many"}"><h2>{escape(figure.title)}</h2>'
+    # Two or four panels fill rows of two.
+    kind = {1: "one", 2: "many few", 4: "many few"}.get(len(shown), "many")
+    yield f'<section class="{kind}"><h2>{escape(figure.title)}</h2>'
     yield f"<p>{escape(figure.caption)}</p>"
     yield '<div class="panels">'
     for panel in shown:
@@ -171,10 +180,14 @@ def _tables(tables: Sequence[TextTable], more_points: int) -> Iterator[str]:
         shown, same = table.without_constants()
         yield f"<section><h3>{escape(shown.title)}</h3>"
         if shown.headings:
-            yield '<div class="wide"><table><thead><tr>'
+            yield '<div class="wide"><table class="points"><thead><tr>'
             yield "".join(f"<th>{escape(name)}</th>" for name in shown.headings) + "</tr></thead><tbody>"
+            # On a phone a row becomes a paragraph: its parameters, and below them what was measured.
+            kinds = [f'<td{" class=key" * (i < shown.keys)} data-name="{escape(name, quote=True)}">'
+                     for i, name in enumerate(shown.headings)]  # fmt: skip
             for row in shown.rows:
-                yield "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+                cells = (f"{kind}{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
+                yield f"<tr>{''.join(cells)}</tr>"
             yield "</tbody></table></div>"
         if same:
             constants = ", ".join(f"{name} {value}" for name, value in same.items())
@@ -196,7 +209,7 @@ def _failures(failures: Sequence[tuple[str, str, str]]) -> Iterator[str]:
     yield "</dl>"
     if len(failures) > MOST_FAILURES:
         yield f"<p>{len(failures) - MOST_FAILURES} more: runs.parquet has them all.</p>"
-    yield '<p class="soft">`kising show DIR RUN` tells all about a run.</p></details>'
+    yield '<p class="soft">`kising show DIR RUN` shows everything about a run.</p></details>'
 
 
 def _claims(findings: Sequence[Finding]) -> Iterator[str]:

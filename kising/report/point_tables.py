@@ -1,4 +1,4 @@
-"""The tables that people read, in words and digits: what the console and the page show of summary and scaling."""
+"""The summary and scaling tables as text, for the console and for the page."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _POINT_TABLES: Final = (
     _PointTable(
         "held out",
         "learn",
-        "Log-likelihood of what was held out, nats per slice: mean ± standard error over folds",
+        "Held-out log-likelihood, nats per slice: mean ± standard error over folds",
         (),
     ),
     _PointTable(
@@ -163,7 +163,7 @@ def _summary(row: pd.Series, column: Column) -> str:
         return "-"
     match column.summary.statistic:
         case "mean":
-            return _number(values[0])
+            return f"{values[0]:.4g}" if column.kind == "int" else _number(values[0])
         case "spread":
             mean, _, sem = values
             return f"{mean:.3f}" + ("" if pd.isna(sem) else f" ± {sem:.3f}")

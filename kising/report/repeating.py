@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kising.arguments import FIT, INFER, Arguments
 from kising.estimators.registry import resolve
-from kising.options import LEAVES
+from kising.options import LEAVES, READING
 
 if TYPE_CHECKING:
     from kising.sweep.plan import Point, Run
@@ -36,6 +36,8 @@ def _of_network(run: Run) -> Iterator[str]:
     yield from _call(
         "visible", "kising.simulate", ["network", str(point.data.length)], {"seed": run.data_seed}, ".visible"
     )
+    if point.data.missing:
+        yield from _hidden_entries(run)
     if point.task == "infer":
         yield from _call(
             "moments", "kising.infer", ["network", "visible"], _options(INFER, point) | _seed(run)
@@ -53,10 +55,20 @@ def _of_network(run: Run) -> Iterator[str]:
     yield "print(fit.outcome, fit.rmse)"
 
 
+def _hidden_entries(run: Run) -> Iterator[str]:
+    """The entries that the run does not see (`task.hide_entries`)."""
+    yield from ("import numpy as np", "from kising.seeds import random_stream")
+    yield from _call("chance", "random_stream", [repr(run.missing_seed)], {}, ".random(visible.shape)")
+    yield f"visible = np.where(chance < {run.point.data.missing!r}, np.nan, visible)"
+
+
 def _of_recording(run: Run) -> Iterator[str]:
     data = run.point.data
-    yield "from kising.learning.folds import hold_out"
-    yield from _call("recording", "kising.read_recording", [repr(data.file)], {})
+    yield "from kising.learning.folds import hold_out, learnable"
+    yield "from kising.recordings import fittable"
+    reading = {name: value for name in READING if (value := getattr(data, name)) is not None}
+    yield from _call("recording", "kising.read_recording", [repr(data.file)], reading | {"missing": "drop"})
+    yield from _call("recording", "learnable", ["fittable(recording)", f"{data.folds}"], {})
     folds = [f"{run.realization}", f"{data.folds}"]
     yield from _call("training, held_out", "hold_out", ["recording", *folds], {})
     yield from _fit(run, ["training", str(run.point.model.hidden)], {})

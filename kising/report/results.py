@@ -67,13 +67,16 @@ class Results:
 
 
 def load_results(directory: str | Path) -> Results:
-    """The results in a sweep's directory, as far as they go; runs nothing, and may be called while the sweep runs.
+    """Read the results in a sweep's directory so far. Runs nothing, and may be called while the sweep runs.
 
-    They are read from the committed parts, so they are never older than the last commit.
+    They are read from the committed parts, so they include the last commit; published tables are read as
+    they are.
     """
-    from kising.report.tables import Tables
+    from kising.report.tables import Tables, published_tables
 
     path = Path(directory)
     opened = SweepDirectory.open(path)
+    if opened.is_published:
+        return Results.of(published_tables(opened), path)
     plan = Plan.of(read_spec(opened.sweep_file))
     return Results.of(Tables(Store.open(opened, writable=False), plan).compute(), path)

@@ -1,7 +1,7 @@
-"""The two tables that answer the questions: how often learning converged, and how the error falls with data.
+"""The two main tables: how often learning converged, and how the error falls with data.
 
-Diverged runs are set apart, as the paper does: they count against convergence, and their RMSE, which says
-only where they were stopped, does not enter means and slopes. Each table counts the runs that it leaves out.
+Diverged runs are treated separately, as in the paper: they count as not converged, and their RMSE, which only shows
+where they were stopped, does not enter means and slopes. Each table counts the runs that it leaves out.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def bonds_of(runs: pd.DataFrame) -> list[str]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as a sentence has them."""
+    """Names as a list in a sentence."""
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 

@@ -1,4 +1,4 @@
-"""What the symbols on a report's page mean: those that occur on it."""
+"""The meanings of the symbols that occur on a report's page."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
 from kising.sweep.status import REPORT
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.parquet import read_frame, read_runs
 from kising.sweep.store.run_store import Store
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Frames(NamedTuple):
 
 
 class Tables:
-    """runs.parquet, summary.parquet, scaling.parquet and artifacts: always whole, rewritten as often as is cheap."""
+    """runs.parquet, summary.parquet, scaling.parquet and artifacts: always complete, rewritten as often as is cheap."""
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self._store, self._plan = store, plan
@@ -85,9 +86,22 @@ def _derived(frames: Frames) -> dict[str, pd.DataFrame]:
     return {"summary": frames.summary, "scaling": frames.scaling, **kept}
 
 
+def published_tables(directory: SweepDirectory) -> Frames:
+    """The tables of a directory that has no parts: runs and artifacts as they were published, the others from these."""
+    runs = read_runs(directory.runs_file)
+    empty = {"couplings": couplings_of([], runs), "traces": traces_of([], runs)}
+    files = {name: directory.path / f"{name}.parquet" for name in empty}
+    kept = {name: read_frame(file, name) if file.exists() else empty[name] for name, file in files.items()}
+    return Frames(runs, summarise(runs), scaling(runs), kept["couplings"], kept["traces"])
+
+
 def refresh_tables(path: Path) -> Frames:
-    """Rewrite a directory's tables from its parts; if a driver is at work there, only compute them."""
+    """Rewrite a directory's tables from its parts; if a driver is at work there, only compute them. Published tables
+    are read as they are.
+    """
     directory = SweepDirectory.open(path)
+    if directory.is_published:
+        return published_tables(directory)
     plan = Plan.of(read_spec(directory.sweep_file))
     try:
         with directory.lock(REPORT):

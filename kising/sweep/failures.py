@@ -29,7 +29,7 @@ class Failure(NamedTuple):
 
 
 def failure_of(row: Mapping[Any, Any]) -> Failure:
-    """The failure that a row tells of."""
+    """The failure described by a row."""
     values = {key: row.get(key) for key in ("task", "seed", *LEAVES, "realization")}
     return Failure(str(row["run_id"]), str(row["error"]), values)
 

@@ -1,7 +1,7 @@
-"""One run on a recording: learn from all folds but one, score on the one that is held out, and so for two baselines.
+"""One run on a recording: learn from all folds but one, and score the held-out one; the same for two baselines.
 
-Like every run, it is a pure function: of the run and the recording. Training sees nothing of the fold that is held out,
-not even the spread of its inputs.
+Like every run, it is a pure function of the run and the recording. Training uses nothing of the held-out fold, not even
+the standard deviation of its inputs.
 """
 
 from __future__ import annotations
@@ -134,15 +134,18 @@ def _is_finite(couplings: Couplings) -> bool:
 
 
 def _training(learned: Learned, session: Session, training: Slices, seed: Seed) -> dict[str, object]:
-    """How the network does on what it was learned from."""
+    """The scores of the network on its training data."""
     if not _is_finite(learned.couplings):
         return {}
-    found = checked_gradient(
-        learned.couplings.without_zero_M, training, session.scoring_estep, threads=session.threads
-    )
+    couplings = learned.couplings.without_zero_M
+    # Along paths there are no messages, so that all have converged.
+    converged, corrected = 1.0, 0.0
+    if not training.coupled_by(couplings):
+        found = checked_gradient(couplings, training, session.scoring_estep, threads=session.threads)
+        converged, corrected = float(found.converged), float(found.corrected)
     return {
-        "bp_converged": float(found.converged),
-        "corrected": float(found.corrected),
+        "bp_converged": converged,
+        "corrected": corrected,
         "log_likelihood": log_likelihood(
             learned.couplings,
             training,

@@ -1,4 +1,4 @@
-"""Runs in words: what sets a run apart from the other runs of its sweep, with the keys of the sweep file."""
+"""Labels of runs: what distinguishes a run from the other runs of its sweep, with the keys of the sweep file."""
 
 from __future__ import annotations
 

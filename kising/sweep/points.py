@@ -1,8 +1,8 @@
 """The points of a sweep: combinations of values, made when asked for, with ids that depend on content alone.
 
-An id is the start of a SHA-256 over canonical JSON of the values that define a point. Values that change
-nothing at a point (the learning rate where no gradient step is taken) are null there, so that they neither
-split a point in two nor change its id.
+An id is the beginning of the SHA-256 of the canonical JSON of the values that define a point. Values without effect
+at a point (the learning rate where no gradient step is taken) are null there, so that they neither split a point in
+two nor change its id.
 """
 
 from __future__ import annotations

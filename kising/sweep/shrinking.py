@@ -22,8 +22,8 @@ def runs_dropped(plan: Plan, scan: Scan, directory: SweepDirectory) -> int:
     """Count the finished runs that are in the tables now and would not be in those of the plan.
 
     Runs that an earlier session left out on purpose stay in the parts and are not counted again. A run is in the
-    tables if the last sweep.yaml has it, or runs.parquet: somebody may have edited the one, and a driver that was
-    killed has not written the other.
+    tables if the last sweep.yaml or runs.parquet has it: the former may have been edited, and a driver that was killed
+    has not written the latter.
     """
     gone = orphans(plan, scan)
     if not gone.size:

@@ -19,41 +19,38 @@ from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.values import RefusedError
 
 SCHEMA: Final = "kising.schema.json"
-"""The name of the schema beside a sweep file: editors find it without a network."""
+"""The name of the schema beside a sweep file; editors find it without network access."""
 MODELINE: Final = f"# yaml-language-server: $schema={SCHEMA}"
 """The first line of every sweep file that comes with kising."""
-#: Fewer steps than this for every coupling, and hidden spins are hard to see.
 FEWEST_FOLDS: Final = 2
+#: With fewer steps than this per coupling, hidden spins are hard to detect.
 ENOUGH_STEPS: Final = 20
 
 _STARTER: Final = """\
 {modeline}
 # {name}: how fast does the error of the learned couplings fall with the length of the recording?
 #
-#   kising plan {file}                   what it will run, and what that will cost; starts nothing
-#   kising run {file} --preset quick     a small version, into results/{name}-quick
-#   kising run {file}                    all of it; run it again to go on after a stop, or after adding values
-#   kising report results/{name}         figures, tables and a page
+{commands}
 #
 # Every key with its values and its default: `kising schema --format markdown`.
 name: {name}
 task: learn # learn couplings from data; or infer: averages at the true couplings
-seed: 1 # every number follows from it
-realizations: 5 # independent networks of every point
+seed: 1 # all random numbers follow from it
+realizations: 5 # number of independent networks per point
 
 model: # the networks that are drawn
   visible: 20 # spins that are recorded
   hidden: 3 # spins that are not
   bonds: gaussian # or binary
-  strength: 1.0 # g: larger couplings, more regular dynamics
-  connectivity: 1.0 # c: the share of bonds that are not zero
+  strength: 1.0 # g: the larger, the less random are the dynamics
+  connectivity: 1.0 # c: the fraction of bonds that are not zero
 
 learner: # how couplings are learned back
   bias: false # true: also learn a bias for every spin; the networks above have none
   estimator: exact # averages over hidden spins: exact, gibbs, bp, tap, mean-field, or auto
-  start: signs # from the signs of the true couplings, as in the paper; random knows nothing of them
+  start: signs # start from the signs of the true couplings, as in the paper; random does not use them
 
-axes: # what varies: the product of all keys. Keys that vary together: see docs/sweeps.md
+axes: # what varies: all combinations of all keys. For keys that vary together see docs/sweeps.md
   data.length: {{logspace: [1e3, 1e4, 3]}} # from, to, number of values; or a list: [1000, 3000, 10000]
 
 presets: # small versions
@@ -61,38 +58,36 @@ presets: # small versions
     realizations: 2
     axes: {{data.length: [500, 1000]}}
 
-# keep: {{couplings: true, trace: true, realizations: 1}} # keep learned couplings and every iteration of some runs
-# resources: {{cpus: 1, timeout: 2h}} # of one run
+# keep: {{couplings: true, trace: true, realizations: 1}} # keep couplings and traces of some runs
+# resources: {{cpus: 1, timeout: 2h}} # for one run
 """
 
 _RECORDING: Final = """\
 {modeline}
-# {name}: how many hidden spins does {recording} have room for?
-# {visible} visible spins, {steps} time steps{segments}. Every fold is held out once. What was learned from the others
-# is scored on it, beside a network without hidden spins and one without memory.
+# {name}: how many hidden spins does {recording} need?
+# {visible} visible spins, {steps} time steps{segments}. Every fold is held out once and scored with what was learned
+# from the others, beside two baselines: a network without hidden spins, and one without memory.
 #
-#   kising plan {file}              what it will run, and what that will cost; starts nothing
-#   kising run {file}               run it; run it again to go on after a stop, or after adding values
-#   kising report results/{name}    figures, tables and a page
+{commands}
 #
 # Every key with its values and its default: `kising schema --format markdown`.
 name: {name}
-seed: 1 # every number follows from it
+seed: 1 # all random numbers follow from it
 
 data:
   file: {path} # relative to this file; the sizes are taken from it
-  folds: {folds} # parts of the recording that are held out, one after the other
+  folds: {folds} # number of parts of the recording; each is held out in turn
 
 learner:
   estimator: auto # exact for few hidden spins, gibbs for many
   start: random # signs needs the true couplings
-  starts: 3 # the likeliest of three short trials goes on
-  prior: 3 # bounds what the recording does not determine
+  starts: 3 # try three starts, and continue from the likeliest
+  prior: auto # found from the recording; bounds couplings that it does not determine
 
 axes:
   model.hidden: {hidden} # the numbers of hidden spins to compare
 
-presets: # a small version, to see that everything works: into results/{name}-quick
+presets: # a small version, to check that everything works
   quick:
     learner: {{starts: 1, max_iterations: 20}}
     axes: {{model.hidden: [0, 1]}}
@@ -110,7 +105,19 @@ def shipped_sweeps() -> dict[str, Path]:
 
 def starter(name: str) -> str:
     """A sweep over lengths of recordings of simulated networks."""
-    return _STARTER.format(modeline=MODELINE, name=name, file=f"{name}.yaml")
+    return _STARTER.format(modeline=MODELINE, name=name, commands=_commands(name))
+
+
+def _commands(name: str) -> str:
+    """What to do with the file, as comments in it."""
+    commands = {
+        f"kising plan {name}.yaml": "show what would run and what it would cost; start nothing",
+        f"kising run {name}.yaml --preset quick": f"run a small version, into results/{name}-quick",
+        f"kising run {name}.yaml": "run all of it; run it again to resume, or after adding values",
+        f"kising report results/{name}": "write a page with figures and tables",
+    }
+    width = max(map(len, commands))
+    return "\n".join(f"#   {command:{width}}  {meaning}" for command, meaning in commands.items())
 
 
 def starter_from(source: str, name: str) -> str:
@@ -133,7 +140,7 @@ def starter_for(recording: Path, name: str, folder: Path) -> str:
     return _RECORDING.format(
         modeline=MODELINE,
         name=name,
-        file=f"{name}.yaml",
+        commands=_commands(name),
         recording=recording.name,
         path=json.dumps(os.path.relpath(recording.resolve(), folder.resolve()), ensure_ascii=False),
         visible=found.n_visible,
@@ -154,10 +161,10 @@ def check_name(name: str) -> None:
 
 
 def write_starter(text: str, name: str, folder: Path) -> list[Path]:
-    """Write a sweep file, and the schema beside it; a file that is there is not overwritten."""
+    """Write a sweep file, and the schema beside it; an existing sweep file is not overwritten."""
     path = folder / f"{name}.yaml"
     if path.exists():
-        raise InputError(f"{path} is there already: choose another name, as in `kising init {name}-2`")
+        raise InputError(f"{path} exists already: choose another name, as in `kising init {name}-2`")
     make_directory(folder)
     schema = atomic_write(folder / SCHEMA, schema_text().encode())
     written = atomic_write(path, text.encode())

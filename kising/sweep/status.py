@@ -79,10 +79,10 @@ def _costs(plan: Plan, left: NDArray[np.int64]) -> Iterator[str]:
     yield f"estimated memory: {largest / 1e6:.0f} MB per run at most"
     if unknown:
         yield (
-            f"never measured on this machine: {', '.join(sorted(unknown))}; "
-            "the estimate is rough until the first run, or `kising plan --calibrate`; new kernels are "
-            "compiled first, for up to half a minute per worker"
+            f"never measured on this machine: {', '.join(sorted(unknown))}. So the estimate is rough; it gets better "
+            "with the first runs, or with `kising plan --calibrate`"
         )
+        yield "kernels that are not compiled yet take up to half a minute more per worker"
 
 
 def _open(path: Path) -> tuple[Store, Scan] | None:
@@ -175,20 +175,20 @@ def describe_status(path: Path) -> Iterator[str]:
             f"was {_ago(progress.updated)} ago by its own clock: look again before you start another"
         )
     elif alive == "ended" and state != "finished":
-        yield f"  to go on: kising run {path}"
+        yield f"  to resume: kising run {path}"
     listed = [(run.run_id, run.label, run.error or "") for run in progress.failures]
     yield from _failed(path, listed, progress.failed)
 
 
 def state_of(directory: SweepDirectory, progress: Progress, alive: Liveness) -> str:
-    """What the sweep is doing, in one word."""
+    """The state of the sweep, in a few words."""
     if alive == "silent":
         return "running?"
     if alive == "ended":
         return progress.state if progress.state in OVER else "interrupted"
     if progress.state not in OVER:
         return progress.state
-    # Somebody holds the lock, and it is not the session that wrote this.
+    # The lock is held, and not by the session that wrote this.
     holder = directory.holder()
     reported = holder is not None and holder.command == REPORT
     return f"{progress.state}, being reported" if reported else "starting"
@@ -222,7 +222,7 @@ def _failed(path: Path, failures: Sequence[tuple[str, str, str]], count: int) ->
     if count > SHOWN:
         yield f"  ... and {count - SHOWN} more failed: runs.parquet has them all"
     if count:
-        yield f"  `kising show {path} RUN` tells all about a run"
+        yield f"  `kising show {path} RUN` shows everything about a run"
 
 
 def _nodes(progress: Progress) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""One run, from its seeds to its row: the one joint between sweeps and science, and a pure function.
+"""One run, from its seeds to its row, as a pure function: the only link between sweeps and science.
 
-Network, recording and start are drawn from seeds that the run carries. Nothing but the run decides the row, and the
-recording where the sweep is about one: not the worker, the batch, or the number of attempts. Learning can stop after
-any iteration and go on elsewhere from a saved state: the row is the same, bit for bit.
+Network, recording and start are drawn from seeds that the run carries. The row depends only on the run and, in a sweep
+over a recording, on the recording; not on the worker, the batch, or the number of attempts. Learning can stop after any
+iteration and continue elsewhere from a saved state: the row is the same, bit for bit.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def test_scores_of_outcomes_have_the_expected_information() -> None:
 @pytest.mark.parametrize("estimator", ["bp", "tap", "mean-field"])
 def test_expansions_do_not_know_couplings_among_hidden_spins(estimator: str) -> None:
     couplings, segments, _ = coupled_network(1)
-    message = f"estimator {estimator} does not know couplings M among hidden spins; take exact"
+    message = f"estimator {estimator} cannot treat couplings M among hidden spins; use exact"
     for function in (infer, gradient):
         with pytest.raises(InputError, match=message):
             function(couplings, segments, estimator=estimator)

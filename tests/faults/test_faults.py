@@ -232,7 +232,7 @@ def test_signals_stop_a_sweep_and_it_resumes(
     assert os.waitstatus_to_exitcode(status) == 128 + numbers[0]
     errors = server.errors(out)
     assert f"stopped by {numbers[0].name} with" in errors
-    assert f"to go on: kising run {out}" in errors
+    assert f"to resume: kising run {out}" in errors
     assert "Traceback" not in errors
     table = pd.read_parquet(out / "runs.parquet")
     held = Store.open(SweepDirectory(out), writable=False).scan().ids.size

@@ -87,7 +87,7 @@ def test_spins_that_are_silent_in_some_training_data_have_no_part_in_the_scores(
     rare[100:110] = 1  # inside the first block alone
     np.save(tmp_path / "data.npy", np.hstack([visible, rare]))
     result = run(tmp_path / "data.npy")
-    assert "no part in the scores: spin 6 never changed in the training data of some fold" in result.stderr
+    assert "left out: spin 6 never changed in the training data of some fold" in result.stderr
     assert set(rows(tmp_path / "data.fit")["model.visible"]) == {6}
     with np.load(tmp_path / "data.fit" / "couplings.npz") as found:
         assert found["J"].shape == (7, 7)
@@ -102,12 +102,31 @@ def test_gaps_trials_inputs_and_options_reach_the_sweep(visible, tmp_path) -> No
         trial_1=visible[900:].astype(float),
         covariates=np.random.default_rng(1).standard_normal((1200, 1)),
     )
-    result = run(tmp_path / "data.npz", "--estep-tolerance", "1e-8", "--estimator", "bp", "--prior", "2")
+    how = ("--estep-tolerance", "1e-8", "--estimator", "bp", "--prior", "2")
+    refused = run(tmp_path / "data.npz", *how)
+    assert refused.exit_code == 2
+    assert "bp cannot treat missing entries, and the recording has some" in refused.output
+    assert not (tmp_path / "data.fit").exists()
+    result = run(tmp_path / "data.npz", *how, "--missing", "drop")
     assert "<- chosen" in result.output, result.output
     found = rows(tmp_path / "data.fit")
     assert set(found["learner.prior"]) == {"2.0"}
     assert set(found["learner.estep.tolerance"]) == {1e-8}
     assert found["converged_F"].notna().all()
+    assert set(found["data.absent"]) == {0.0}
+
+
+def test_missing_entries_are_sampled_in_every_fold(visible, tmp_path) -> None:
+    hidden = np.random.default_rng(2).random(visible.shape) < 0.1
+    np.save(tmp_path / "data.npy", np.where(hidden, np.nan, visible))
+    result = run(tmp_path / "data.npy", "--max-iterations", "15")
+    assert "<- chosen" in result.output, result.output
+    found = rows(tmp_path / "data.fit")
+    assert set(found["estimator"]) == {"gibbs"}
+    assert set(found["data.length"]) == {len(visible)}  # no step is left out
+    np.testing.assert_allclose(found["data.absent"], hidden.mean(), atol=1e-12)
+    scores = found[["held_out", "forecast", "held_out_visible_only", "held_out_memoryless"]]
+    assert np.isfinite(scores.to_numpy(float)).all()
 
 
 @pytest.mark.parametrize(
@@ -159,7 +178,7 @@ def test_ctrl_c_says_how_to_go_on(visible, tmp_path) -> None:
         timeout=180,
     )
     assert stopped.returncode == 128 + signal.SIGINT, stopped.stderr
-    assert "stopped by SIGINT; to go on: kising fit" in stopped.stderr
+    assert "stopped by SIGINT; to resume: kising fit" in stopped.stderr
     assert not (tmp_path / "data.fit" / "fit.json").exists()
     result = run(tmp_path / "data.npy")
     (finished,) = re.findall(r"(\d+) of 9 runs are finished already", result.stderr)

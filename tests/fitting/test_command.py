@@ -213,7 +213,7 @@ def test_couplings_among_hidden_spins_are_a_flag(tmp_path) -> None:
     assert told["options"]["hidden_couplings"] is True
     wrong = run(tmp_path / "data.npy", "--hidden", 1, "--seed", 3, "--estimator", "bp", "--hidden-couplings")
     assert wrong.exit_code == 2
-    assert "estimator bp does not know couplings M among hidden spins; take exact" in wrong.output
+    assert "estimator bp cannot treat couplings M among hidden spins; use exact" in wrong.output
     mistaken = run("--hidden-couplings", tmp_path / "data.npy", "--hidden", 1, "--seed", 3)
     assert mistaken.exit_code == 2
     assert "is neither true nor false" in mistaken.output

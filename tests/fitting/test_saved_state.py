@@ -37,10 +37,12 @@ main()
 METHODS = {
     "exact": ["--tolerance", "1e-12", "--max-iterations", "60", "--estimator", "exact"],
     "gibbs": ["--noise", "1e-6", "--max-iterations", "60", "--estimator", "gibbs"],
+    "paths": ["--noise", "1e-6", "--max-iterations", "60", "--hidden-couplings"],
 }
 OPTIONS = {
     "exact": {"tolerance": 1e-12, "max_iterations": 60, "estimator": "exact"},
     "gibbs": {"noise": 1e-6, "max_iterations": 60, "estimator": "gibbs"},
+    "paths": {"noise": 1e-6, "max_iterations": 60, "hidden_couplings": True},
 }
 
 
@@ -88,10 +90,17 @@ def check_result(folder: Path, visible: np.ndarray, method: str) -> None:
     assert not (folder / "checkpoint").exists()
 
 
-@pytest.mark.parametrize("method", ["exact", pytest.param("gibbs", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module")
+def gaps(visible: np.ndarray) -> np.ndarray:
+    """The recording with one entry in ten missing."""
+    return np.where(np.random.default_rng(4).random(visible.shape) < 0.1, np.nan, visible)
+
+
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.slow
-def test_the_same_command_goes_on_after_a_kill_bit_for_bit(method, visible, tmp_path) -> None:
+def test_the_same_command_goes_on_after_a_kill_bit_for_bit(method, visible, gaps, tmp_path) -> None:
     recording, folder = tmp_path / "data.npy", tmp_path / "data.fit"
+    visible = gaps if method == "paths" else visible
     np.save(recording, visible)
     for _ in range(2):
         child = start(recording, method)
@@ -102,7 +111,7 @@ def test_the_same_command_goes_on_after_a_kill_bit_for_bit(method, visible, tmp_
     child = start(recording, method)
     _, remarks = child.communicate(timeout=120)
     assert child.returncode == 1  # these fits never converge
-    assert "going on from the checkpoint: fit, iteration " in remarks
+    assert "resuming from the checkpoint: fit, iteration " in remarks
     check_result(folder, visible, method)
 
 
@@ -120,11 +129,11 @@ def test_a_signal_saves_and_tells_how_to_go_on(number, code, visible, tmp_path) 
     _, remarks = child.communicate(timeout=60)
     assert child.returncode == code
     assert f"stopped by {signal.Signals(number).name} after iteration " in remarks
-    assert f"to go on: kising fit {recording} --hidden 2 --seed 3" in remarks
+    assert f"to resume: kising fit {recording} --hidden 2 --seed 3" in remarks
     assert "Traceback" not in remarks
     child = start(recording, "exact")
     printed, remarks = child.communicate(timeout=120)
-    assert "going on from the checkpoint" in remarks
+    assert "resuming from the checkpoint" in remarks
     assert 0 < printed.count("iteration\n") < 60
     check_result(folder, visible, "exact")
 
@@ -150,7 +159,9 @@ def test_a_checkpoint_of_another_fit_is_ignored_with_a_line(visible, tmp_path, m
         with pytest.raises(Killed):
             fit_command(recording, "--prior", "3")
     again = fit_command(recording)
-    assert "the checkpoint is of other data, options or another version: learning begins anew" in again.stderr
+    assert (
+        "the checkpoint is of other data, options or another version: learning starts again" in again.stderr
+    )
     with np.load(tmp_path / "data.fit" / "couplings.npz") as found:
         np.testing.assert_array_equal(found["J"], fit(visible, 2, seed=3, max_iterations=40).couplings.J)
 
@@ -165,7 +176,7 @@ def test_a_kill_during_the_standard_errors_costs_no_learning(visible, tmp_path, 
     with monkeypatch.context() as patch:
         patch.setattr("kising.learning.session.Session.advance", raise_killed)
         again = fit_command(recording)
-    assert "going on from the checkpoint: fit, iteration " in again.stderr
+    assert "resuming from the checkpoint: fit, iteration " in again.stderr
     expected = fit(visible, 2, seed=3, max_iterations=40, errors=True)
     with np.load(tmp_path / "data.fit" / "couplings.npz") as found:
         np.testing.assert_array_equal(found["J_error"], expected.standard_error.J)
@@ -216,7 +227,7 @@ def test_a_damaged_checkpoint_is_ignored_with_a_line(kind, visible, tmp_path) ->
     path = tmp_path / "checkpoint"
     path.write_bytes(damaged(path.read_bytes(), kind))
     assert saved.load() is None
-    assert lines == ["the checkpoint is damaged: learning begins anew"]
+    assert lines == ["the checkpoint is damaged: learning starts again"]
 
 
 def test_states_are_saved_when_due_and_at_the_end(visible, tmp_path) -> None:

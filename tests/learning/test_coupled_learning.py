@@ -211,7 +211,7 @@ def test_no_hidden_spins_have_no_couplings() -> None:
 @pytest.mark.parametrize("estimator", ["bp", "tap", "mean-field"])
 def test_estimators_that_do_not_know_the_block_say_so(estimator: str) -> None:
     message = (
-        f"hidden_couplings: estimator {estimator} does not know couplings M among hidden spins; take exact "
+        f"hidden_couplings: estimator {estimator} cannot treat couplings M among hidden spins; use exact "
         r"\(up to 8 hidden spins\).*, or leave it out"
     )
     with pytest.raises(InputError, match=message):

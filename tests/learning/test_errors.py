@@ -8,8 +8,8 @@ from support.brute_force import gradient_of_bonds
 
 from kising import Couplings, bond_scales, draw_couplings, fit, simulate
 from kising.blocks import REQUIRED
-from kising.learning import errors as module
-from kising.learning.errors import information, standard_errors
+from kising.learning.errors import standard as module
+from kising.learning.errors.standard import information, standard_errors
 from kising.learning.layout import slopes
 
 

@@ -12,7 +12,7 @@ from kising import Couplings, bond_scales, draw_couplings, fit, gradient, simula
 from kising.blocks import BLOCKS, REQUIRED
 from kising.estimators.slices import Slices
 from kising.learning.checkpoint import load, save
-from kising.learning.errors import information
+from kising.learning.errors.standard import information
 from kising.learning.layout import rows_of, slopes
 from kising.learning.scores import align, matched, nominal_scales, rmse
 from kising.learning.session import Session

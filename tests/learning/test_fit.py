@@ -234,9 +234,9 @@ def test_a_fit_goes_on_from_a_state() -> None:
     truth, visible, scales = problem(1, length=1000)
     how = {"estimator": "exact", "truth": truth, "scales": scales, "seed": 3}
     whole, short = fit(visible, 2, **how), fit(visible, 2, max_iterations=7, **how)
-    with pytest.raises(InputError, match="state: it ended at its iteration limit"):
+    with pytest.raises(InputError, match="state: it stalled and cannot be continued"):
         fit(visible, 2, state=short.state, **how)
-    with pytest.raises(InputError, match=r"state: it is that of a network of \(Nv, Nh\) = \(8, 2\)"):
+    with pytest.raises(InputError, match=r"state: it belongs to another network, \(Nv, Nh\) = \(8, 2\)"):
         fit(visible, 3, state=whole.state, seed=3)
     assert fit(visible, 2, state=whole.state, **how) == whole
     session = Session.of(visible, 2, Learner(estimator="exact"), seed=3, scales=scales, truth=truth)

@@ -8,7 +8,7 @@ from support.brute_force import network_with_fields
 
 from kising import Couplings, fit
 from kising.estimators.slices import Slices
-from kising.learning.errors import information, standard_errors
+from kising.learning.errors.standard import information, standard_errors
 from kising.learning.inputs import InputUnits
 from kising.recordings import as_segments
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from support.resuming import assert_continues
 
-from kising import draw_couplings, fit, load_fit, simulate
+from kising import draw_couplings, fit, gradient, load_fit, simulate
 from kising.errors import InputError
 from kising.estimators.slices import Slices
-from kising.learning.errors import standard_errors
-from kising.learning.path_errors import path_standard_errors
-from kising.learning.sampled_errors import sampled_standard_errors
+from kising.learning.errors.paths import path_standard_errors
+from kising.learning.errors.sampled import sampled_standard_errors
+from kising.learning.errors.standard import standard_errors
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
 from kising.learning.steps.paths import PathStep
@@ -148,6 +148,30 @@ def test_errors_from_samples_are_those_of_other_ways():
         standard_errors(lean, slices, seed=1), sampled_standard_errors(lean, slices, seed=1), strict=True
     ):
         np.testing.assert_allclose(other, one, rtol=0.15)
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_errors_with_gaps_are_those_of_the_curvature(coupled):
+    """Of the likelihood's second derivative, by differences of the exact gradient."""
+    truth = draw_couplings(4, 1, strength=1.5, bias=0.3, hidden_coupling=float(coupled), seed=5)
+    truth = truth if coupled else truth.lean
+    names = [name for name in truth._fields if getattr(truth, name).size]
+    data, step = with_gaps(simulate(truth, 3000, seed=2).visible, 0.15), 1e-4
+    columns = []
+    for name in names:
+        for index in np.ndindex(getattr(truth, name).shape):
+            sides = []
+            for sign in (1, -1):
+                block = getattr(truth, name).copy()
+                block[index] += sign * step
+                at = gradient(truth._replace(**{name: block}), data, estimator="exact")
+                sides.append(np.concatenate([getattr(at, x).ravel() for x in names]))
+            columns.append((sides[0] - sides[1]) / (2 * step))
+    wanted = np.sqrt(np.diag(np.linalg.inv(-2999 * np.array(columns))))
+    errors = sampled_standard_errors(truth, Slices.of(as_segments(data).spins), seed=1)
+    ratio = np.concatenate([getattr(errors, x).ravel() for x in names]) / wanted
+    assert np.mean(ratio) == pytest.approx(1.0, abs=0.03)
+    assert np.std(ratio) < 0.06
 
 
 def test_missing_entries_make_errors_larger():

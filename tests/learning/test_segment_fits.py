@@ -10,7 +10,7 @@ from support.spin_data import random_spins
 from kising import fit, gradient, infer
 from kising.blocks import BLOCKS
 from kising.estimators.slices import Slices
-from kising.learning.errors import information
+from kising.learning.errors.standard import information
 from kising.learning.layout import slopes
 from kising.learning.starts import fit_visible
 from kising.learning.state import spin_products

@@ -114,7 +114,7 @@ def test_the_state_has_progress_nodes_flights_and_failures(finished: Path, tmp_p
     # The driver was killed: nothing is in flight any more.
     ended = live_state(directory.path)
     assert (ended["state"], ended["nodes"], ended["flights"]) == ("interrupted", [], [])
-    assert ended["headline"] == f"to go on: kising run {directory.path}"
+    assert ended["headline"] == f"to resume: kising run {directory.path}"
     directory.progress_file.unlink()
     assert live_state(directory.path)["total"] == 4
     assert live_state(tmp_path / "nowhere")["state"] == "waiting"

@@ -26,7 +26,7 @@ class Group(dict):
 
 
 BAD = {
-    "complex": (X * 1j, "complex numbers; take data.real"),
+    "complex": (X * 1j, "complex numbers; give data.real"),
     "text": (X.astype(str), r"the recording: text; convert it with data.astype\(float\)"),
     "bytes": (X.astype("S2"), ": text; convert"),
     "dates": (np.zeros((9, 2), "M8[s]"), ": dates; leave"),
@@ -74,7 +74,7 @@ BAD = {
     "spike times of many units": (Group(a=X), r"group.count\(0.02\) > 0"),
     "an index of mixed trials": (
         pd.DataFrame(X, index=pd.MultiIndex.from_product([range(100), [1, 2]], names=["t", "trial"])),
-        "trial 1 goes on at row 2, after other trials: sort the rows",
+        "trial 1 continues at row 2, after other trials: sort the rows",
     ),
     "times that fall": (TimeSeries(np.arange(200)[::-1], X), "times must increase"),
     "too few times": (TimeSeries(np.arange(100), X), "200 rows and 100 times"),

@@ -9,12 +9,15 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from support.browsers import BROWSER, look
 
-from kising import run_sweep
+from kising import draw_couplings, run_sweep, simulate
+from kising.learning.selection import selection_spec
 from kising.report.build import build
+from kising.report.choice import chosen_among
 from kising.report.tables import refresh_tables
 
 SWEEP = {
@@ -79,7 +82,8 @@ def test_figures_and_tables_show_the_same_numbers(built) -> None:
         point = summary.loc[row[3]]
         mean, error = point[f"{row.quantity}_mean"], point[f"{row.quantity}_sem"]
         assert (row.value, row.low, row.high) == pytest.approx((mean, mean - error, mean + error))
-        assert f"<td>{mean:.3f} ± {error:.3f}</td>" in text
+        block = row.quantity.removeprefix("rmse_")
+        assert f'<td data-name="{block}">{mean:.3f} ± {error:.3f}</td>' in text
     shares = pd.read_csv(built.page.parent / "convergence-against-length.csv")
     for row in shares.itertuples(index=False):
         point = summary.loc[row[3]]
@@ -118,12 +122,14 @@ def test_provenance_says_when_the_first_session_began_and_the_last_ended(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     began = datetime.now(UTC).replace(microsecond=0)
-    run_sweep({**SWEEP, "realizations": 1}, out=tmp_path / "r", in_process=True)
+    # One point and nothing kept: no figures.
+    sweep = {**SWEEP, "keep": {}, "axes": {"data.length": [200]}}
+    run_sweep({**sweep, "realizations": 1}, out=tmp_path / "r", in_process=True)
     time.sleep(1.1)
-    run_sweep(SWEEP, out=tmp_path / "r", in_process=True)
+    run_sweep(sweep, out=tmp_path / "r", in_process=True)
     ended = datetime.now(UTC)
     made = build(tmp_path / "r", refresh_tables(tmp_path / "r")).document["provenance"]
-    names = ("first session began", "last session's last sign")
+    names = ("first session began", "last update")
     times = [datetime.strptime(made[name], "%Y-%m-%d %H:%M:%S %Z").replace(tzinfo=UTC) for name in names]
     assert began <= times[0] < times[1] <= ended
 
@@ -136,6 +142,25 @@ def test_the_document_is_json_without_nan_and_the_same_every_time(built) -> None
     assert {path.name: path.read_bytes() for path in again.page.parent.iterdir()} == before
 
 
+def test_the_page_about_a_recording_begins_with_the_choice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    np.save(tmp_path / "spins.npy", simulate(draw_couplings(4, 1, seed=1), 300, seed=2).visible)
+    spec = selection_spec(tmp_path / "spins.npy", [0, 1], seed=3, folds=3, learner={"max_iterations": 20})
+    runs = run_sweep(spec, out=tmp_path / "r", in_process=True).runs
+    tables = refresh_tables(tmp_path / "r")
+    text = build(tmp_path / "r", tables).page.read_text()
+    chosen = chosen_among(runs)
+    assert chosen is not None
+    assert 0 < text.index(f"<p>{html.escape(chosen)}</p>") < text.index("<img ")
+    assert "means over folds, bars are one standard error" in text
+    # Nothing is chosen while a fold is still to come.
+    unfinished = build(tmp_path / "r", tables._replace(runs=runs.iloc[1:]))
+    assert "Chosen: " not in unfinished.page.read_text()
+    assert not unfinished.whole
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed: the page is not looked at")
 @pytest.mark.parametrize(("width", "cards"), [(360, "block"), (1280, "table-row")])
@@ -146,4 +171,5 @@ def test_a_browser_shows_all_of_it(built, tmp_path: Path, width: int, cards: str
     assert seen["narrowest"] >= 280
     assert seen["overflow"] == 0
     assert seen["small"] == 0
+    assert seen["cut"] == 0
     assert seen["cards"] == cards

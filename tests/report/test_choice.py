@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from kising.report.choice import choice_among
+from kising.report.choice import choice_among, chosen_among
 
 COLUMNS = ("held_out", "forecast", "held_out_memoryless", "forecast_memoryless")
 
@@ -42,6 +42,14 @@ def test_scores_stand_beside_both_baselines() -> None:
     assert one.split() == ["1", *(x for m in means for x in (f"{m:.5f}", "±", "0.05774")), "3/3"]
     assert two.endswith("3/3 <- chosen")
     assert reason.startswith("Chosen: 2 hidden spins")
+
+
+def test_the_choice_in_a_sentence_where_there_is_one() -> None:
+    both = runs({1: -4.0, 2: -3.0})
+    *_, reason = choice_among(both)
+    assert chosen_among(both) == reason
+    assert chosen_among(runs({2: -3.0})) is None
+    assert chosen_among(both[both["model.hidden"] == 1]) is None
 
 
 def test_the_network_without_hidden_spins_is_its_own_baseline() -> None:

@@ -92,6 +92,32 @@ def test_a_fold_of_a_recording(tmp_path: Path) -> None:
     assert names["fit"].log_likelihood(names["held_out"]) == row["held_out"]
 
 
+def test_a_fold_of_a_recording_that_is_read_with_options(tmp_path: Path) -> None:
+    spins = simulate(draw_couplings(5, 2, strength=1.5, seed=1), 600, seed=2).visible
+    # A spin that changes in the first fold alone, and an array that is not the first one.
+    odd = np.where(np.arange(600) == 3, 1, -1)[:, None]
+    np.savez(tmp_path / "spins.npz", first=spins[:, :3], second=np.hstack([spins, odd]))
+    spec = {
+        "name": "folds", "seed": 1, "data": {"file": str(tmp_path / "spins.npz"), "key": "second", "folds": 3},
+        "model": {"hidden": 1}, "learner": {"max_iterations": 20},
+    }  # fmt: skip
+    row = run_sweep(spec, out=tmp_path / "r", in_process=True).runs.iloc[1]
+    assert row["model.visible"] == 5
+    names = repeat(list(describe_run(tmp_path / "r", row["run_id"])))
+    assert names["fit"].log_likelihood(names["held_out"]) == row["held_out"]
+
+
+def test_a_run_with_missing_entries(tmp_path: Path) -> None:
+    spec = {
+        "name": "gaps", "seed": 11, "model": {"visible": 8, "hidden": 2, "hidden_coupling": 1.0, "bias": 0.3},
+        "data": {"length": 300, "missing": 0.1}, "learner": {"max_iterations": 12, "hidden_couplings": True},
+    }  # fmt: skip
+    row = run_sweep(spec, out=tmp_path / "r", in_process=True).runs.iloc[0]
+    fit = repeat(list(describe_run(tmp_path / "r", row["run_id"])))["fit"]
+    assert fit.rmse == {block: row[f"rmse_{block}"] for block in fit.rmse}
+    assert set(fit.rmse) == {"J", "K", "L", "M", "h", "b"}
+
+
 def test_a_run_that_failed_and_one_that_did_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
         raise ValueError("out of luck")

@@ -31,6 +31,8 @@ frame.onload = () => {{
     narrowest: Math.min(...images.map(one => one.getBoundingClientRect().width)),
     overflow: inner.documentElement.scrollWidth - inner.documentElement.clientWidth,
     small: small,
+    cut: [...inner.querySelectorAll("td, th")].filter(
+      one => one.getBoundingClientRect().right > inner.documentElement.clientWidth).length,
     cards: frame.contentWindow.getComputedStyle(inner.querySelector(".claims tr")).display,
   }});
 }};
@@ -42,7 +44,8 @@ def look(page: Path, width: int, place: Path) -> dict[str, Any]:
 
     images, drawn: the number of images, and of those that could be shown. widest, narrowest: the rightmost edge and
     the smallest width of an image, in pixels. overflow: pixels by which the page is wider than the window. small:
-    the number of texts below 12 pixels. cards: the layout of a row of claims.
+    the number of texts below 12 pixels. cut: the number of cells of tables that end beyond the window. cards: the
+    layout of a row of claims.
     """
     return _seen(PROBE, page, width, place)
 

@@ -77,6 +77,7 @@ def work(
                 total += 2 * number + 1
                 yield f"{total} {number + 1}".encode
                 if run.act == "count and die" and number == begun + 7 and number < run.realization - 1:
+                    _wait_for(Path(run.where) / "saved", begun + 3)
                     os.kill(os.getpid(), signal.SIGKILL)
             return _row(run, float(total))
         case "large":
@@ -95,6 +96,12 @@ def work(
         case "threads":
             return _row(run, _threads_in_force(threads))
     return _row(run, float(run.realization) ** 2)
+
+
+def _wait_for(saved: Path, number: int) -> None:
+    """Wait until a test has noted the checkpoint of this number, or of a later one."""
+    while not (saved.exists() and int(saved.read_text() or 0) >= number):
+        time.sleep(0.01)
 
 
 def _row(run: FakeRun, value: float) -> dict[str, object]:

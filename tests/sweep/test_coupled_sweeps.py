@@ -156,9 +156,9 @@ def test_ids_without_the_block_are_those_of_before_there_was_one(task: str) -> N
     ("changes", "message"),
     [
         ({"learner": {"estimator": "bp", "hidden_couplings": True}},
-         "learner.hidden_couplings: estimator bp does not know couplings M among hidden spins; take exact"),
+         "learner.hidden_couplings: estimator bp cannot treat couplings M among hidden spins; use exact"),
         ({"task": "infer", "learner": {"estimator": "tap"}},
-         "learner.estimator: estimator tap does not know couplings M among hidden spins; take exact"),
+         "learner.estimator: estimator tap cannot treat couplings M among hidden spins; use exact"),
         ({"model": {"visible": 6, "hidden": 9}}, r"model.hidden: 9 is too large for estimator exact with couplings M"),
         ({"task": "infer", "model": {"visible": 6, "hidden": 9, "hidden_coupling": 1}, "score": {"exact": True},
           "learner": {"estimator": "exact"}}, r"model.hidden: 9 is too large for score.exact with couplings M"),

@@ -88,7 +88,8 @@ def test_without_gaps_ids_are_as_before():
 
 def test_estimators_that_do_not_know_gaps_are_refused():
     with pytest.raises(
-        KisingError, match=r"does not know what to do about missing entries.*take auto, exact, gibbs"
+        KisingError,
+        match=r"bp cannot treat missing entries, and data.missing hides some; use auto, exact, gibbs",
     ):
         run_of(learner={"estimator": "bp", "hidden_couplings": False})
     with pytest.raises(KisingError, match=r"which auto is where entries are missing"):

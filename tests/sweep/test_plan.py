@@ -141,7 +141,7 @@ BP = {"learner.correlations", "learner.estep.precision"}
 GRADIENT = {"learner.rate", "learner.momentum"}
 NOISE = {"learner.noise"}
 PRIOR = {"learner.prior"}
-RECORDED = {f"data.{key}" for key in ("file", "folds", "hash", *READING)}
+RECORDED = {"data.file", "data.folds", "data.hash", "data.absent", *(leaf.key for leaf in READING.values())}
 # The limit of iterations is null unless it is set: it follows from the estimator.
 LIMIT = {"learner.max_iterations"}
 

@@ -46,7 +46,7 @@ def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("name: mine")
     result = kising("init", "mine")
     assert result.exit_code == 2
-    assert "mine.yaml is there already" in result.output
+    assert "mine.yaml exists already" in result.output
     assert (tmp_path / "mine.yaml").read_text() == "name: mine"
 
 

@@ -53,7 +53,7 @@ def test_only_runs_of_these_numerics_are_done(directory: SweepDirectory) -> None
     assert list(describe_status(directory.path)) == [
         f"{directory.path}: 2 of 6 runs done, not running",
         f"  failed: {failed}, realization 2: it failed",
-        f"  `kising show {directory.path} RUN` tells all about a run",
+        f"  `kising show {directory.path} RUN` shows everything about a run",
     ]
 
 
@@ -93,7 +93,7 @@ def test_a_running_sweep(directory: SweepDirectory, workers: int, flight: str) -
         f"  in flight for 1 min 10 s on {host}: 1 run, now 0123456789abcdef, data.length=200, realization 3",
         f"  in flight for 3 s on {host}: 2 runs",
         "  failed: fedcba9876543210, data.length=100, realization 0: it broke",
-        f"  `kising show {directory.path} RUN` tells all about a run",
+        f"  `kising show {directory.path} RUN` shows everything about a run",
     ]
 
 
@@ -116,7 +116,7 @@ def test_a_process_that_has_the_drivers_pid_by_now_is_not_the_driver(directory: 
     progress(directory, pid=os.getpid())
     assert not is_running(directory.path)
     assert headline(directory) == "interrupted, 2 of 6 runs done, 1 failed"
-    assert f"  to go on: kising run {directory.path}" in list(describe_status(directory.path))
+    assert f"  to resume: kising run {directory.path}" in list(describe_status(directory.path))
 
 
 def test_looking_at_the_lock_takes_it_from_nobody(directory: SweepDirectory) -> None:

@@ -6,8 +6,8 @@ system").
 
 One kernel computes it for couplings of any strength, with many slices side by side (`lanes`).
 
-A slice whose messages have not settled after `max_iterations` (mean square change of m_i^a ≥ tolerance) is
-marked as not converged, and the moments of its last messages are used like any other's: leaving it out would bias the
+A slice whose messages have not converged after `max_iterations` (mean square change of m_i^a ≥ tolerance) is marked as
+such, and the moments of its last messages are used like those of any other slice. Leaving it out would bias the
 gradient towards easy slices, and on the paper's networks the last messages are close to the exact averages.
 """
 
@@ -48,7 +48,7 @@ from kising.kernels.jit import kernel
 from kising.kernels.vectors import largest, load, magnitude, store, where_above
 from kising.model import Array, Couplings
 
-# e^{-80} beside 1 is nothing to a double: a stronger bond has the same moments.
+# Adding e^{-80} to 1 does not change a double: a stronger bond has the same moments.
 LARGEST_COUPLING = 40.0
 # Beyond any sum of such couplings: a stronger field decides alone.
 LARGEST_FIELD = 1e6

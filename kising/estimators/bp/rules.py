@@ -2,7 +2,7 @@
 
 #: How ⟨τ_i σ_b⟩ is computed: the pair belief, linear response by one solve, or by susceptibility propagation.
 PAIR, CLOSED, ITERATED = 0, 1, 2
-#: What takes the place of a result that passes ±1: nothing, m_i μ_b (the paper's cure), or the pair belief.
+#: What replaces a result outside [-1, 1]: nothing, m_i μ_b (the paper's correction), or the pair belief.
 NOTHING, PRODUCT, BELIEF = 0, 1, 2
 
 RULES = {

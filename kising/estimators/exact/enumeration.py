@@ -3,10 +3,10 @@
     P(σ | slice) ∝ exp[ Σ_a g_a σ_a - Σ_i log 2cosh f_i(σ) ],    f_i = θ_i + Σ_b K_ib σ_b
 
 States are visited in Gray-code order: one hidden spin flips at a time, so that f_i changes by ±2 K_ib and x_i
-= e^{2 f_i} by a factor known beforehand. ⟨tanh(f_i) σ_b⟩ would cost Nh sums a state; since σ_b is constant
+= e^{2 f_i} by a factor known beforehand. ⟨tanh(f_i) σ_b⟩ would cost Nh sums per state; since σ_b is constant
 between two flips of bit b, it is enough to add 2 σ_b times the running sum of tanh f_i at each of its flips
-(Abel summation). All this is done for many slices at once (`lanes`). The kernel of this file takes one slice at a
-time: where a field could pass 160, and in networks with a single hidden spin.
+(Abel summation). All this is done for many slices at once (`lanes`). The kernel of this file processes one slice at a
+time; it is used where a field could exceed 160, and in networks with a single hidden spin.
 """
 
 import numpy as np

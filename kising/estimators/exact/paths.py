@@ -1,8 +1,8 @@
 """Exact averages for networks with couplings M among hidden spins, by `forward_backward`.
 
 Groups of whole segments run on several threads. Inside a segment the recursions follow time on one thread: a single
-long segment gains nothing from more of them. Memory does not grow with the length of a segment: the forward recursion
-keeps p at the beginning of every chunk, and is repeated chunk by chunk on the way back.
+long segment gains nothing from several threads. Memory does not grow with the length of a segment: the forward
+recursion keeps p at the beginning of every chunk, and is repeated chunk by chunk on the way back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The forward recursion and its derivatives by all couplings: what the next step would tell about them.
+"""The forward recursion and its derivatives with respect to all couplings: the information in the next step.
 
 With the symbols of `forward_backward`, V_d = ∂p_t/∂θ_d for every coupling θ_d, and W = (known inputs) + Nh inputs
 x(σ) = (s, 1, u, σ) of every spin,

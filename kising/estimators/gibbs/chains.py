@@ -1,16 +1,16 @@
-"""Averages by sampling: one Gibbs chain per slice (docs/maths.md, "Exact averages", has the law that is sampled).
+"""Averages by sampling: one Gibbs chain per slice (docs/maths.md, "Exact averages", gives the distribution).
 
-A slice keeps one state σ of its hidden spins. A sweep visits a = 1..Nh in turn and draws σ_a from its law given
-the others. With x_i = e^{2 f_i}, turning σ_a over makes it y_i = x_i e^{-4 K_ia σ_a}, and the odds of turned over
-against kept are
+A slice keeps one state σ of its hidden spins. A sweep visits a = 1..Nh in turn and draws σ_a from its distribution
+given the others. With x_i = e^{2 f_i}, flipping σ_a turns it into y_i = x_i e^{-4 K_ia σ_a}, and the odds of flipping
+are
 
     R = e^{-2 σ_a (g_a + Σ_i K_ia)} Π_i (1 + x_i)/(1 + y_i)          p = R/(1+R)
 
-no exponential or logarithm per bond. What a sweep averages is not the drawn state but both states by their
+without an exponential or logarithm per bond. A sweep does not average the drawn state but both states with their
 probabilities (Rao-Blackwell): with tanh f = 1 - 2/(1+x),
 
     μ_a       σ_a (1 - 2p)
-    ⟨τ_i σ_a⟩  σ_a [ (1-p) tanh f_i - p tanh f_i' ]            f' with σ_a turned over
+    ⟨τ_i σ_a⟩  σ_a [ (1-p) tanh f_i - p tanh f_i' ]            f' with σ_a flipped
     m_i       (1-p) tanh f_i + p tanh f_i',  averaged over the Nh visits of the sweep
 
 Draws come from a counter (`kernels.counter`), by iteration, slice and hidden spin: chains depend neither on threads
@@ -67,7 +67,7 @@ class Tile(NamedTuple):
     down: int
     """1/(1 + x_i), Nv"""
     y: int
-    """e^{2 f_i} with one hidden spin turned over, then ⟨τ_i σ_a⟩, Nv"""
+    """e^{2 f_i} with one hidden spin flipped, then ⟨τ_i σ_a⟩, Nv"""
     turned_down: int
     """1/(1 + y_i), Nv"""
     field: int

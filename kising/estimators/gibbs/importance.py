@@ -4,9 +4,9 @@ Hidden spins are drawn one by one from given magnetisations, q(σ) = Π_a (1 + �
 
     Z = Σ_σ w(σ) = ⟨ w/q ⟩_q          w(σ) = exp[ Σ_a g_a σ_a - Σ_i log 2cosh f_i(σ) ]
 
-is estimated by the mean over draws. The nearer q is to the true law, the smaller its error, which follows from the
-scatter of w/q: that of log Z is sd(w/q) / (mean(w/q) √draws). The mean of w/q has no bias, its logarithm falls short by
-half the square of that error.
+is estimated by the mean over draws. The closer q is to the true distribution, the smaller is the error, which follows
+from the scatter of w/q: for log Z it is sd(w/q) / (mean(w/q) √draws). The mean of w/q is unbiased; its log is too
+small by half the square of that error.
 """
 
 import numpy as np

@@ -17,7 +17,6 @@ from kising.estimators.paths.enumeration import (
     unknown_counts,
 )
 from kising.estimators.paths.gradients import gradient_of
-from kising.estimators.paths.network import network_of
 from kising.estimators.paths.timeline import Timeline
 from kising.estimators.slices import Slices
 from kising.model import Array, Couplings
@@ -83,7 +82,7 @@ def _enumerated(
 ) -> tuple[Timeline, Enumerated]:
     timeline = Timeline.of(slices)
     check(timeline, couplings.K.shape[1])
-    return timeline, enumerate_paths(network_of(couplings), timeline, keep_pairs=keep_pairs)
+    return timeline, enumerate_paths(timeline.network(couplings), timeline, keep_pairs=keep_pairs)
 
 
 def check(timeline: Timeline, hidden: int) -> None:
@@ -93,5 +92,5 @@ def check(timeline: Timeline, hidden: int) -> None:
         raise InputError(
             "estimator exact sums over all states of the unknown spins of a time step, hidden and missing ones. Here "
             f"there are up to {most} of them, which is too many: allowed are up to {MOST_UNKNOWN}, and "
-            f"{MOST_OPERATIONS:,} operations per step on average; take estimator gibbs"
+            f"{MOST_OPERATIONS:,} operations per step on average; use estimator gibbs"
         )

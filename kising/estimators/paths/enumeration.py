@@ -54,8 +54,8 @@ def unknown_counts(timeline: Timeline, hidden: int) -> Counts:
     """n(t), the number of unknown spins of every step that act on something or are missing, (T,)."""
     counts = np.full(len(timeline.spins), hidden, np.int64)
     counts[timeline.bounds[1:] - 1] = 0
-    if len(timeline.missing):
-        counts += timeline.missing.sum(axis=1)
+    if len(timeline.summed):
+        counts += timeline.summed.sum(axis=1)
     return counts
 
 
@@ -99,6 +99,7 @@ def enumerate_paths(network: Network, timeline: Timeline, *, keep_pairs: bool = 
             states[start:stop],
             timeline.inputs[start:stop],
             timeline.missing[start:stop],
+            timeline.summed[start:stop],
             offsets,
             found.log_likelihood[start:stop],
             found.mean[start:stop],
@@ -108,17 +109,21 @@ def enumerate_paths(network: Network, timeline: Timeline, *, keep_pairs: bool = 
             found.in_time[start:stop],
             *found.sums,
         )
+    if timeline.memoryless:
+        # Nothing depends on J and L.
+        found.sums.score[:, :nv] = 0.0
+        found.sums.with_hidden[:nv] = 0.0
     return found
 
 
 @kernel
 def _unknown_units(
-    t: int, last: int, n_units: int, nv: int, missing: npt.NDArray[np.bool_], units: Counts
+    t: int, last: int, n_units: int, nv: int, summed: npt.NDArray[np.bool_], units: Counts
 ) -> int:
-    """The unknown spins of a step; returns how many there are."""
+    """The unknown spins of a step that are summed over; returns how many there are."""
     n = 0
     for u in range(n_units):
-        if (u >= nv and t < last) or (u < nv and missing.shape[0] > 0 and missing[t, u]):
+        if (u >= nv and t < last) or (u < nv and summed.shape[0] > 0 and summed[t, u]):
             units[n] = u
             n += 1
     return n
@@ -187,6 +192,7 @@ def _sum_segment(
     states: Spins,
     inputs: Array,
     missing: npt.NDArray[np.bool_],
+    summed: npt.NDArray[np.bool_],
     offsets: Counts,
     log_likelihood: Array,
     mean: Array,
@@ -214,13 +220,11 @@ def _sum_segment(
         alpha[state] = 1.0 / offsets[1]
     # Forwards.
     for t in range(last):
-        n = _unknown_units(t, last, n_units, nv, missing, units)
-        n_later = _unknown_units(t + 1, last, n_units, nv, missing, later)
+        n = _unknown_units(t, last, n_units, nv, summed, units)
+        n_later = _unknown_units(t + 1, last, n_units, nv, summed, later)
         for k in range(n_units):
-            hidden_now[k] = k >= nv
+            hidden_now[k] = k >= nv or (missing.shape[0] > 0 and missing[t + 1, k])
             forecast[t + 1, k] = 0.0
-        for k in range(n_later):
-            hidden_now[later[k]] = True
         _set_inputs(x, states, inputs, t)
         a, b, c = offsets[t], offsets[t + 1], offsets[t + 2]
         top = -np.inf
@@ -247,15 +251,13 @@ def _sum_segment(
     for state in range(offsets[last], offsets[T]):
         beta[state] = 1.0
     for t in range(last, -1, -1):
-        n = _unknown_units(t, last, n_units, nv, missing, units)
+        n = _unknown_units(t, last, n_units, nv, summed, units)
         a, b = offsets[t], offsets[t + 1]
         if t < last:
             c = offsets[t + 2]
-            n_later = _unknown_units(t + 1, last, n_units, nv, missing, later)
+            n_later = _unknown_units(t + 1, last, n_units, nv, summed, later)
             for k in range(n_units):
-                hidden_now[k] = k >= nv
-            for k in range(n_later):
-                hidden_now[later[k]] = True
+                hidden_now[k] = k >= nv or (missing.shape[0] > 0 and missing[t + 1, k])
             _set_inputs(x, states, inputs, t)
             _chances_of_up(weights, x, units, n, up)
             for k in range(n_units):
@@ -296,6 +298,10 @@ def _sum_segment(
                 for k in range(felt):
                     expected = 2.0 * up[state, k] - 1.0
                     residual = posterior * (total[k] - expected)
+                    if k < nv and hidden_now[k] and summed.shape[0] == 0:
+                        residual = (
+                            0.0  # a missing entry on which nothing depends: its mean is what is expected
+                        )
                     means[t, k] += posterior * expected
                     size[k] += posterior * abs(expected)
                     square[k] += posterior * expected * expected
@@ -314,7 +320,7 @@ def _sum_segment(
         for state in range(a, b):
             norm += alpha[state] * beta[state]
         for k in range(n_units):
-            mean[t, k] = states[t, k] if k < nv else np.nan
+            mean[t, k] = states[t, k] if k < nv and states[t, k] != 0 else np.nan
         for k in range(n):
             mean[t, units[k]] = 0.0
         for state in range(b - a):

@@ -15,7 +15,7 @@ from kising.estimators.gradient import Gradient
 from kising.estimators.moments import Averages
 from kising.estimators.paths.annealing import Annealed, annealed_log_likelihood
 from kising.estimators.paths.gradients import gradient_of
-from kising.estimators.paths.network import Network, network_of
+from kising.estimators.paths.network import Network
 from kising.estimators.paths.particles import follow
 from kising.estimators.paths.sampler import first_states, sweep
 from kising.estimators.paths.statistics import Complete, complete_sums, window
@@ -37,7 +37,7 @@ SPACING = 4
 
 def gradient(couplings: Couplings, slices: Slices, estep: EStep, *, threads: int) -> Gradient:
     """The gradient of the mean over steps of log P(known spins at t+1 | known spins before)."""
-    network, timeline = network_of(couplings), Timeline.of(slices)
+    network, timeline = _prepared(couplings, slices)
     found = [
         complete_sums(network, timeline, states, threads=threads)
         for states in swept(network, timeline, estep.sampling, threads=threads)
@@ -56,7 +56,7 @@ def moments(
     keep_pairs: bool,
 ) -> Averages:
     """Averages given all that was seen of the segment, of all steps."""
-    network, timeline = network_of(couplings), Timeline.of(slices)
+    network, timeline = _prepared(couplings, slices)
     nv, nh = couplings.K.shape
     sources = timeline.sources
     n = int(np.sum(sources))
@@ -86,7 +86,7 @@ def hidden_means(couplings: Couplings, slices: Slices, estep: EStep) -> Array:
 
 def log_likelihood(couplings: Couplings, slices: Slices, estep: EStep, *, threads: int) -> Array:
     """log P(known spins at t+1 | known spins before) of all steps, nats, (n,)"""
-    network, timeline = network_of(couplings), Timeline.of(slices)
+    network, timeline = _prepared(couplings, slices)
     sampling = estep.sampling
     steps = follow(network, timeline, seed=sampling.checked_seed(), threads=threads).log_likelihood
     steps = steps[1:][timeline.sources[:-1]]
@@ -96,10 +96,10 @@ def log_likelihood(couplings: Couplings, slices: Slices, estep: EStep, *, thread
 
 def annealed(couplings: Couplings, slices: Slices, sampling: Sampling, *, threads: int = 1) -> Annealed:
     """The likelihood of the whole recording, and its standard error."""
-    timeline = Timeline.of(slices)
+    network, timeline = _prepared(couplings, slices)
     wanted = sampling.draws / Sampling.draws * np.clip(STEPS_TIMES_SWEEPS / len(timeline.spins), *SWEEPS)
     return annealed_log_likelihood(
-        network_of(couplings),
+        network,
         timeline,
         key=key_of(sampling.checked_seed()),
         sweeps=int(wanted),
@@ -109,14 +109,14 @@ def annealed(couplings: Couplings, slices: Slices, sampling: Sampling, *, thread
 
 def forecast(couplings: Couplings, slices: Slices, *, seed: Seed, threads: int = 1) -> Array:
     """P(s_i(t+1) = +1 | known spins before) of all steps, (n, Nv)"""
-    timeline = Timeline.of(slices)
-    found = follow(network_of(couplings), timeline, seed=seed, threads=threads).forecast
+    network, timeline = _prepared(couplings, slices)
+    found = follow(network, timeline, seed=seed, threads=threads).forecast
     return found[1:][timeline.sources[:-1]]
 
 
 def means(couplings: Couplings, slices: Slices, sampling: Sampling, *, threads: int = 1) -> Array:
     """⟨z_k(t)⟩ of all time steps and all spins given what is known, (T, N)"""
-    network, timeline = network_of(couplings), Timeline.of(slices)
+    network, timeline = _prepared(couplings, slices)
     total = np.zeros((len(timeline.spins), len(network.bias)))
     for states in swept(network, timeline, sampling, threads=threads):
         total += states
@@ -126,7 +126,7 @@ def means(couplings: Couplings, slices: Slices, sampling: Sampling, *, threads: 
 
 def sample(couplings: Couplings, slices: Slices, samples: int, *, seed: Seed) -> npt.NDArray[np.int8]:
     """Hidden paths given all that was seen of their segments, (samples, n, Nh)."""
-    network, timeline = network_of(couplings), Timeline.of(slices)
+    network, timeline = _prepared(couplings, slices)
     sampling = Sampling(sweeps=max(8, SPACING * samples), settling=SETTLING, seed=seed)
     drawn = swept(network, timeline, sampling, threads=1)
     kept = [x[timeline.sources, network.visible :].copy() for k, x in enumerate(drawn) if k % SPACING == 0]
@@ -135,10 +135,15 @@ def sample(couplings: Couplings, slices: Slices, samples: int, *, seed: Seed) ->
 
 def sample_states(couplings: Couplings, slices: Slices, *, seed: Seed) -> Spins:
     """One state of all spins at all steps given what is known, (n, N)."""
-    network, timeline = network_of(couplings), Timeline.of(slices)
+    network, timeline = _prepared(couplings, slices)
     sampling = Sampling(sweeps=8, settling=SETTLING, seed=seed)
     *_, states = swept(network, timeline, sampling, threads=1)
     return states[timeline.sources]
+
+
+def _prepared(couplings: Couplings, slices: Slices) -> tuple[Network, Timeline]:
+    timeline = Timeline.of(slices)
+    return timeline.network(couplings), timeline
 
 
 def swept(network: Network, timeline: Timeline, sampling: Sampling, *, threads: int) -> Iterator[Spins]:

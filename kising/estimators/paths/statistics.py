@@ -50,6 +50,8 @@ def window(network: Network, timeline: Timeline, states: Spins, part: slice) -> 
     n, n_units, p = part.stop - part.start, len(network.bias), timeline.inputs.shape[1]
     x = np.empty((n, n_units + 1 + p))
     x[:, :n_units] = states[part]
+    if timeline.memoryless:
+        x[:, : network.visible] = 0.0
     x[:, n_units] = 1.0
     x[:, n_units + 1 :] = timeline.inputs[part]
     weights = np.hstack([network.weights, network.bias[:, None], network.sensitivity])

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.estimators.paths.blocks import Bounds
+from kising.estimators.paths.network import Network, network_of
 from kising.estimators.slices import Slices
 from kising.estimators.steps import Steps
-from kising.model import Array, Spins
+from kising.model import Array, Couplings, Spins
 
 Mask = npt.NDArray[np.bool_]
 
@@ -27,6 +28,8 @@ class Timeline(NamedTuple):
     """where segments begin, and T at the end"""
     missing: Mask
     """(T, Nv): entries that are missing; (0, Nv) where there are none"""
+    memoryless: bool = False
+    """whether visible spins act on nothing"""
 
     @classmethod
     def of(cls, slices: Slices) -> Timeline:
@@ -39,7 +42,19 @@ class Timeline(NamedTuple):
             kept = np.concatenate([np.arange(a, b) for a, b in zip(firsts, lasts, strict=True)])
             spins, inputs = spins[kept], inputs[kept]
         missing = spins == 0 if slices.has_gaps else np.zeros((0, spins.shape[1]), np.bool_)
-        return cls(spins, inputs, bounds, missing)
+        return cls(spins, inputs, bounds, missing, slices.memoryless)
+
+    def network(self, couplings: Couplings) -> Network:
+        """The network that this recording is followed by."""
+        found = network_of(couplings)
+        if self.memoryless:
+            found.weights[:, : found.visible] = 0.0
+        return found
+
+    @property
+    def summed(self) -> Mask:
+        """The missing entries that others depend on, as `missing`: those to sum over, or to sample."""
+        return self.missing[:0] if self.memoryless else self.missing
 
     @property
     def sources(self) -> Mask:

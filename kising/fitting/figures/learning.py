@@ -1,4 +1,4 @@
-"""How learning went, and how the fit does on data that it has not seen."""
+"""The learning curve, and the scores of the fit on held-out data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _likelihood(axes: Axes, found: Fit) -> None:
     values = found.trace["log_likelihood"].to_numpy()
     axes.plot(found.trace["iteration"], values, color=COLOURS["L"], marker=".", linewidth=1.5)
     finite = values[np.isfinite(values)]
-    # The first iterations come from far away; the end is what matters.
+    # The first iterations are far off; the end is what matters.
     if len(finite) > 10:
         low, high = float(np.quantile(finite, 0.1)), float(finite.max())
         if high > low:

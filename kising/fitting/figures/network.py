@@ -44,8 +44,8 @@ def _arrows(found: Fit, edges: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     colours = "Orange arrows raise their target, blue ones lower it; width is size; squares are hidden spins."
     if found.standard_error is None:
         return between.loc[order[:_WITHOUT_ERRORS]], (
-            f"The {min(_WITHOUT_ERRORS, len(order))} largest couplings; without standard errors, nothing says which of "
-            f"them differ from zero. {colours}"
+            f"The {min(_WITHOUT_ERRORS, len(order))} largest couplings. Without standard errors it is not known which "
+            f"of them differ from zero. {colours}"
         )
     ordered = between.loc[order]
     real = ordered[ordered["q"] < SIGNIFICANT]

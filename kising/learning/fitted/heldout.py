@@ -1,8 +1,8 @@
-"""How learned couplings do on a recording, that of learning or another: its likelihood and its hidden states.
+"""The likelihood and the hidden states of a recording under learned couplings.
 
-Averages over hidden spins are exact up to LARGEST_ENUMERATION hidden spins, whichever estimator learned: fits can then
-be compared. Beyond, they are those of the estimator that learned: sampled for `gibbs`, approximate for the others. With
-missing entries they are exact where few spins are unknown at a time, and sampled elsewhere.
+Averages over hidden spins are exact up to LARGEST_ENUMERATION hidden spins, whichever estimator was used for learning,
+so that fits can be compared. Beyond that they are those of the estimator: sampled for `gibbs`, approximate for the
+others. With missing entries they are exact where few spins are unknown at a time, and sampled otherwise.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Fits in files: one .npz archive of plain arrays and a JSON text, nothing that could run code when read.
+"""Fits in files: an .npz archive of plain arrays and a JSON text. Reading it cannot run code.
 
 The arrays have the names of the blocks (J, K, ...), with `_error` for standard errors and `_noise` for the Monte-Carlo
 part of them; `state` is a checkpoint of learning, and `about` a JSON text with everything else.
@@ -35,7 +35,7 @@ IN_FOLDER = "couplings.npz"
 
 def save(fit: Fit, path: str | os.PathLike[str]) -> Path:
     """Write a fit, whole or not at all; an older file of that name is replaced."""
-    # A symbolic link stays what it is: the file that it leads to is replaced.
+    # A symbolic link is kept, and the file that it leads to is replaced.
     target = Path(os.path.realpath(path))
     _check_regular(target, path, "save a fit there")
     try:
@@ -48,7 +48,7 @@ def save(fit: Fit, path: str | os.PathLike[str]) -> Path:
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
-    """A fit that was saved, equal to what it was, bit for bit; a KisingError where the file is not a whole fit.
+    """Read a saved fit, bit for bit as it was. Raises a KisingError if the file is not a complete fit.
 
     `path` is the file, or the folder that `kising fit` wrote.
     """
@@ -67,7 +67,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
 
 
 def _check_regular(found: Path, path: str | os.PathLike[str], doing: str) -> None:
-    """Refuse what is there but is not a file: a FIFO would wait for ever, a device would be replaced."""
+    """Refuse a path that exists but is not a file: a FIFO would block forever, a device would be replaced."""
     try:
         mode = found.stat().st_mode
     except OSError:
@@ -164,7 +164,7 @@ def from_bytes(data: bytes) -> Fit:
         raise InputError(f"not a fit that kising {__version__} can read: {error}") from error
     except InputError:
         raise
-    except Exception as error:  # what damaged archives, arrays and texts raise is not documented, and a lot
+    except Exception as error:  # damaged archives, arrays and texts raise many undocumented exceptions
         raise InputError(f"not a saved fit, or a damaged one: {error}") from error
 
 

@@ -34,7 +34,7 @@ class Spelling:
 
 
 PYTHON: Final = Spelling(
-    lambda name, value: f"{name}={value}", "see with_errors", ", or go on with start=fit.couplings"
+    lambda name, value: f"{name}={value}", "see with_errors", ", or continue with start=fit.couplings"
 )
 FLAGS: Final = Spelling(lambda name, value: f"--{name.replace('_', '-')} {value}", "fit with --errors", "")
 

@@ -5,5 +5,6 @@
 `sampled`    the same for noisy averages: full steps first, then shrinking ones whose mean is the result
 `penalised`  towards a likelihood with an l1 penalty
 `decimated`  towards a given share of non-zero couplings
+`sparse_samples`  the last two for noisy averages
 `plain`      the paper's gradient ascent, at a rate; one of the others decides when it ends
 """

@@ -8,8 +8,9 @@ Acceleration can also leap where the E-step is not smooth. Four safeguards limit
 
 - the history is dropped when the scaled step has more than doubled since the iteration before;
 - coefficients come from a regularised least-squares problem;
-- no coupling moves by more than ten of its own steps and a tenth of its bond scale, so that couplings which the
-  recording does not determine are not thrown far out;
+- no coupling is taken further out, beyond three bond scales, by more than ten of its own steps and a tenth of its bond
+  scale: couplings which the recording does not determine are not thrown far out. Nearer to zero, where most are, this
+  limit would cut the move off from the few directions in which acceleration knows its way, and cost iterations;
 - no block moves in one iteration by more than its own root mean square or its bond scale, whichever is larger.
 """
 
@@ -23,6 +24,7 @@ MEMORY = 5
 REGULARISATION = 1e-10
 GROWTH_THAT_DROPS_HISTORY = 2.0
 MOST_STEPS, MOST_BEYOND = 10.0, 0.1
+FAR_OUT = 3.0
 
 
 def accelerate(
@@ -44,10 +46,12 @@ def accelerate(
         normal = df @ df.T
         normal[np.diag_indices(len(df))] += REGULARISATION * np.trace(normal) + np.finfo(float).tiny
         gamma = np.linalg.solve(normal, df @ f)
+        move = f - gamma @ (dx + df)
         most = MOST_STEPS * np.abs(f) + MOST_BEYOND
-        move = np.clip(f - gamma @ (dx + df), -most, most)
+        outwards = np.abs(x + move) > np.maximum(np.abs(x), FAR_OUT)
+        move = np.where(outwards, np.clip(move, -most, most), move)
     new = within_reach(couplings, unflatten(move, couplings, scales), scales)
-    return new, History(points, steps, size, shrinking, history.velocity)
+    return new, history._replace(points=points, steps=steps, size=size, shrinking=shrinking)
 
 
 def within_reach(couplings: Couplings, move: Couplings, scales: BondScales) -> Couplings:

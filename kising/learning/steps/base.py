@@ -58,6 +58,10 @@ class Step(ABC):
         """For each block, whether it has settled, given the relative size of its step."""
         return [size < self.learner.tolerance for size in sizes]
 
+    def crawls(self, state: EMState) -> bool:
+        """Whether further iterations would change nothing that matters, and not end in convergence either."""
+        return False
+
     def missing(self, state: EMState) -> dict[str, str]:
         """For each block that has not converged: what is missing, in words."""
         sizes = state.trace[-1, 1 : 1 + len(BLOCKS)] if state.iteration else [np.inf for _ in BLOCKS]

@@ -10,11 +10,14 @@ from kising.learning.steps.penalised import PenalisedAscent, PenalisedStep
 from kising.learning.steps.plain import PlainStep
 from kising.learning.steps.sampled import SampledStep
 from kising.learning.steps.scaled import ScaledStep
+from kising.learning.steps.sparse_samples import DecimatedSamplesStep, PenalisedSamplesStep
 from kising.options import Learner
 
 #: Of each the first that applies.
 SCALE_FREE: tuple[type[Step], ...] = (
     PathStep,
+    DecimatedSamplesStep,
+    PenalisedSamplesStep,
     SampledStep,
     DecimatedStep,
     PenalisedStep,

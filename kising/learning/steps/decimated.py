@@ -29,27 +29,16 @@ class DecimatedStep(SparseStep):
     """Scaled steps among ever fewer couplings."""
 
     def __post_init__(self) -> None:
-        if self.learner.decimate == "known" and self.problem.truth is None:
-            raise InputError(
-                "decimate='known' takes the number of true couplings that are not zero: give truth=, or a share"
-            )
+        check_known(self.problem, self.learner)
 
     @classmethod
     def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
         """Where it was asked for."""
         return learner.decimate != "none"
 
-    @property
-    def shares(self) -> BlockShares:
-        """The share of each block's couplings that may differ from zero in the end."""
-        if self.learner.decimate == "known":
-            assert self.problem.truth is not None
-            return bond_shares(self.problem.truth)
-        return tuple(1.0 if block.is_field else float(self.learner.decimate) for block in TABLE)
-
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
         """To the minimum over what is kept at this iteration."""
-        shares = shares_kept(self.shares, state.iteration)
+        shares = shares_kept(final_shares(self.problem, self.learner), state.iteration)
         return decimated_step(state.couplings, gradient, self.curvature(state, gradient), shares)
 
     def settled(self, state: EMState, sizes: Sequence[float]) -> Sequence[bool]:
@@ -63,6 +52,22 @@ class DecimatedStep(SparseStep):
         return super().comparable_history(state, direction) if same else state.history.without_steps()
 
 
+def check_known(problem: Problem, learner: Learner) -> None:
+    """An InputError where the known sparsity is asked for and is not known."""
+    if learner.decimate == "known" and problem.truth is None:
+        raise InputError(
+            "decimate='known' takes the number of true couplings that are not zero: give truth=, or a share"
+        )
+
+
+def final_shares(problem: Problem, learner: Learner) -> BlockShares:
+    """The share of each block's couplings that may differ from zero in the end."""
+    if learner.decimate == "known":
+        assert problem.truth is not None
+        return bond_shares(problem.truth)
+    return tuple(1.0 if block.is_field else float(learner.decimate) for block in TABLE)
+
+
 def shares_kept(shares: BlockShares, iteration: int) -> BlockShares:
     """The share of each block's couplings that is kept at an iteration: 1 at the first, falling to the one given."""
     return tuple(share ** (min(iteration, NARROWING) / NARROWING) for share in shares)
@@ -74,14 +79,23 @@ def decimated_step(
     """From the couplings to the minimum of q over the share of every block that is kept, the others at zero."""
     everything = Couplings(*(np.ones(x.shape, dtype=bool) for x in couplings))
     whole = step_by_rows(_restricted_rows, couplings, gradient, curvature, everything)
-    kept = Couplings(
-        *(_largest(x + dx, share) for x, dx, share in zip(couplings, whole, shares, strict=True))
-    )
+    landing = Couplings(*(x + dx for x, dx in zip(couplings, whole, strict=True)))
+    return restricted_step(couplings, gradient, curvature, largest(landing, shares))
+
+
+def restricted_step(
+    couplings: Couplings, gradient: Gradient, curvature: Curvature, kept: Couplings
+) -> Couplings:
+    """From the couplings to the minimum of q over those that are kept, the others at zero."""
     return step_by_rows(_restricted_rows, couplings, gradient, curvature, kept)
 
 
+def largest(couplings: Couplings, shares: BlockShares) -> Couplings:
+    """True for the largest couplings of every block, as many as its share says."""
+    return Couplings(*(_largest(x, share) for x, share in zip(couplings, shares, strict=True)))
+
+
 def _largest(block: Array, share: float) -> Array:
-    """True for the largest entries of a block, as many as its share says."""
     order = np.argsort(-np.abs(block), axis=None, kind="stable")
     chosen = np.zeros(block.size, dtype=bool)
     chosen[order[: round(share * block.size)]] = True

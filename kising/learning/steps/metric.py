@@ -268,8 +268,8 @@ def bounded(step: Couplings, scales: BondScales) -> Couplings:
 
 
 def complete_errors(metric: Metric, n_slices: int, like: Couplings) -> Couplings:
-    """The standard errors that couplings would have if the hidden spins were seen, as far as the metric knows: a tenth
-    too small for the usual coupling.
+    """The standard errors that couplings would have if the hidden spins were observed, as far as the metric knows: a
+    tenth too small for the usual coupling.
     """
 
     def of_rows(inverses: Array, weights: Array) -> Array:

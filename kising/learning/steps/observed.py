@@ -1,4 +1,4 @@
-"""How much of the information about a coupling is left because hidden spins are not seen.
+"""How much of the information about a coupling is left because hidden spins are not observed.
 
 The statistical error of a coupling is that of complete data, divided by the root of this share. Where a hidden spin has
 weak bonds, hardly anything is known of its state, and its couplings have errors many times those of complete data.
@@ -11,7 +11,7 @@ chains: with p the chance of σ_a = +1 given all others, and f_i^± the fields w
     L_aj   ⟨ 4 p(1-p) ⟩                                     of     ⟨ 1 - tanh² B_a ⟩,  the same for b_a and G_a
 
 With M, hidden spins act on hidden ones as on visible ones, so a column of M is as one of K. A coupling M_ab has the
-smaller share of that and of row a. The other hidden spins are not seen either: the true share is smaller, and so is
+smaller share of that and of row a. The other hidden spins are not observed either: the true share is smaller, and so is
 what it lets pass as converged.
 """
 
@@ -84,7 +84,9 @@ def _of_steps(anchor: Anchor, recording: Slices | Spins) -> _Seen:
     couplings, steps = anchor.couplings, Steps.of(recording)
     n, nv = len(anchor.chains), couplings.K.shape[0]
     found, sigma = steps.first(couplings, anchor.chains)
-    theta, drive, spins = found.theta + sigma @ couplings.K.T, found.drive, found.known[:, :nv]
+    theta, drive = found.theta + sigma @ couplings.K.T, found.drive
+    sampled = anchor.chains.shape[1] > sigma.shape[1]
+    spins = anchor.chains[:, :nv].astype(np.float64) if sampled else found.known[:, :nv]
     t = 1 + np.flatnonzero(~(steps.begins | steps.ends)[1 : n - 1])
     if not couplings.M.size:
         return _Seen(sigma[t], drive[t - 1], couplings.K, theta[t], spins[t + 1])

@@ -13,7 +13,6 @@ import numpy as np
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient
 from kising.estimators.paths.gradients import gradient_of
-from kising.estimators.paths.network import network_of
 from kising.estimators.paths.sampler import first_states, sweep
 from kising.estimators.paths.statistics import Complete, complete_sums
 from kising.estimators.paths.timeline import Timeline
@@ -55,7 +54,7 @@ class PathStep(SampledStep):
         """A sweep of all paths, or several; at some iterations, the metric is taken anew."""
         sampler, timeline = state.sampler, self.timeline
         assert sampler is not None
-        network, states = network_of(state.couplings), self._states(sampler.chains)
+        network, states = timeline.network(state.couplings), self._states(sampler.chains)
         repeats = min(max(STEPS_PER_ITERATION // len(states), 1), MOST_SWEEPS)
         sums = []
         for k in range(repeats):

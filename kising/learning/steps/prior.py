@@ -4,7 +4,7 @@
 
     width² = mean of X² + mean of 1/(slices x freedom)        freedom: mean of 1 - tanh² of a row's field
 
-the square of a usual coupling, plus that of its error if the hidden spins were seen, so that a block of zeros has a
+the square of a usual coupling, plus that of its error if the hidden spins were observed, so that a block of zeros has a
 width of its errors and not of zero. It needs no scale: the width follows the strength of a network and its sparsity.
 Where `l1` or `decimate` asks for sparse couplings there is no such prior.
 

@@ -79,7 +79,7 @@ class SampledStep(Step):
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
         """One sweep of all chains, or of the first ones; at some iterations, the metric is taken anew."""
-        sampler = _sampler(state)
+        sampler = sampler_of(state)
         n = slices_used(self.problem.n_slices, state.iteration)
         found, moved = sampled_gradient(
             state.couplings,
@@ -101,11 +101,11 @@ class SampledStep(Step):
 
     def settled(self, state: EMState, sizes: Sequence[float]) -> Sequence[bool]:
         """By the error of the mean: steps never vanish, and before there is a mean nothing has settled."""
-        return [_sampler(state).averages and share < self.learner.noise for share in self.noise(state)]
+        return [sampler_of(state).averages and share < self.learner.noise for share in self.noise(state)]
 
     def missing(self, state: EMState) -> dict[str, str]:
         """How far blocks still drift while there is no mean, then how noisy it is."""
-        sampler = _sampler(state)
+        sampler = sampler_of(state)
         if sampler.averages:
             texts = [
                 f"Monte-Carlo error {share:.2g} of the statistical error, limit {self.learner.noise:g}"
@@ -124,22 +124,25 @@ class SampledStep(Step):
 
     def advance(self, state: EMState, direction: Couplings, gradient: Gradient) -> EMState:
         """Take a share of the step, and add where it leads to the batches."""
-        sampler, scales = _sampler(state), self.problem.scales
-        share = gain(sampler)
-        velocity = share * flatten(direction, scales) + momentum(sampler) * state.history.velocity
-        couplings = within_reach(state.couplings, unflatten(velocity, state.couplings, scales), scales)
+        couplings, velocity = self.move(state, direction)
         sampler = arrive(
-            sampler,
-            flatten(couplings, scales),
+            sampler_of(state),
+            flatten(couplings, self.problem.scales),
             places(couplings),
             self._flat_errors(state),
         )
         history = state.history._replace(velocity=velocity)
         return replace(state, couplings=couplings, history=history, sampler=sampler)
 
+    def move(self, state: EMState, direction: Couplings) -> tuple[Couplings, Array]:
+        """The next couplings, and the move to them, which momentum goes by."""
+        sampler, scales = sampler_of(state), self.problem.scales
+        velocity = gain(sampler) * flatten(direction, scales) + momentum(sampler) * state.history.velocity
+        return within_reach(state.couplings, unflatten(velocity, state.couplings, scales), scales), velocity
+
     def learned(self, state: EMState) -> Couplings:
         """The mean, once there is one; of an approach that was cut short, the mean of its last third."""
-        average = mean(_sampler(state), cut_short=state.outcome == "stalled")
+        average = mean(sampler_of(state), cut_short=state.outcome == "stalled")
         return (
             state.couplings if average is None else unflatten(average, state.couplings, self.problem.scales)
         )
@@ -147,7 +150,7 @@ class SampledStep(Step):
     def monte_carlo_error(self, state: EMState) -> Couplings | None:
         """That of the mean."""
         cut_short = state.outcome == "stalled"
-        error = monte_carlo_error(_sampler(state), places(state.couplings), cut_short=cut_short)
+        error = monte_carlo_error(sampler_of(state), places(state.couplings), cut_short=cut_short)
         return None if error is None else unflatten(error, state.couplings, self.problem.scales)
 
     def noise(self, state: EMState) -> Sequence[float]:
@@ -155,14 +158,14 @@ class SampledStep(Step):
         errors = self.monte_carlo_error(state)
         if errors is None:
             return [np.nan for _ in BLOCKS]
-        pairs = zip(errors, self._statistical_errors(state), strict=True)
+        pairs = zip(errors, self.statistical_errors(state), strict=True)
         return [float(np.sqrt(np.mean((x / error) ** 2))) if x.size else 0.0 for x, error in pairs]
 
     def _metric(self, state: EMState) -> Metric:
         assert state.anchor is not None
         return self.cache.of(state.anchor, self.problem.slices, self.prior)
 
-    def _statistical_errors(self, state: EMState) -> Couplings:
+    def statistical_errors(self, state: EMState) -> Couplings:
         """Those of complete data, divided by the root of the share of information that is left."""
         assert state.anchor is not None
         complete = complete_errors(self._metric(state), self.problem.n_slices, state.couplings)
@@ -170,10 +173,11 @@ class SampledStep(Step):
         return Couplings(*(x / np.sqrt(share) for x, share in zip(complete, shares, strict=True)))
 
     def _flat_errors(self, state: EMState) -> Array:
-        return flatten(self._statistical_errors(state), self.problem.scales)
+        return flatten(self.statistical_errors(state), self.problem.scales)
 
 
-def _sampler(state: EMState) -> Sampler:
+def sampler_of(state: EMState) -> Sampler:
+    """What a state of learning from samples carries along."""
     assert state.sampler is not None
     return state.sampler
 
@@ -182,7 +186,13 @@ def begin_sampling(n_slices: int, hidden: int, n_couplings: int, seed: Seed) -> 
     """Chains of a recording's slices, and nothing averaged yet."""
     key = key_of(seed)
     return Sampler(
-        key, first_chains(n_slices, hidden, key), False, 0, np.empty((0, n_couplings)), FIRST_BATCH
+        key=key,
+        chains=first_chains(n_slices, hidden, key),
+        averages=False,
+        iterations=0,
+        batches=np.empty((0, n_couplings)),
+        batch=FIRST_BATCH,
+        zeros=np.zeros(n_couplings, np.int64),
     )
 
 
@@ -219,12 +229,15 @@ def arrive(
             batches, size = batches[0::2] + batches[1::2], 2 * size
         batches = np.vstack([batches, np.zeros(couplings.size)])
     batches = np.vstack([batches[:-1], batches[-1] + couplings])
-    sampler = sampler._replace(iterations=sampler.iterations + 1, batches=batches, batch=size)
+    zeros = sampler.zeros + (couplings == 0)
+    sampler = sampler._replace(iterations=sampler.iterations + 1, batches=batches, batch=size, zeros=zeros)
     n = sampler.iterations
     due = n >= LEAST_APPROACH and n % STRETCH == 0
     if sampler.averages or not due or max(drifts(sampler, blocks, statistical)) >= NEAR:
         return sampler
-    return sampler._replace(averages=True, iterations=0, batches=batches[:0], batch=FIRST_BATCH)
+    return sampler._replace(
+        averages=True, iterations=0, batches=batches[:0], batch=FIRST_BATCH, zeros=np.zeros_like(zeros)
+    )
 
 
 def drifts(sampler: Sampler, blocks: list[slice], statistical: Array) -> list[float]:

@@ -11,14 +11,16 @@ from dataclasses import replace
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from kising.blocks import BLOCKS
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient
-from kising.learning.layout import Rows, from_rows, rows_of, slopes
+from kising.learning.layout import Rows, flatten, from_rows, places, rows_of, slopes
 from kising.learning.state import EMState, History, Problem, SpinProducts
 from kising.learning.steps.acceleration import accelerate
 from kising.learning.steps.base import Step
+from kising.learning.steps.crawling import WINDOW, is_out_of_reach, is_still
 from kising.model import Array, Couplings
-from kising.options import Learner
+from kising.options import Learner, iteration_limit
 
 # Relative to the unit diagonal of C: makes C positive definite where there are fewer slices than spins.
 RIDGE = 1e-6
@@ -47,7 +49,36 @@ class ScaledStep(Step):
         moved, history = accelerate(
             state.couplings, direction, past, self.problem.scales, patience=self.patience
         )
+        if self._may_crawl and state.iteration % WINDOW == 0:
+            history = history._replace(mark=flatten(state.couplings, self.problem.scales))
         return replace(state, couplings=self.landing(state, direction, moved), history=history)
+
+    @property
+    def _may_crawl(self) -> bool:
+        # Exact averages arrive. Approximate ones are no gradient of anything, and may lead around for ever.
+        return not self.estep.estimator.unbiased
+
+    def crawls(self, state: EMState) -> bool:
+        """Looked at once per window."""
+        if not self._may_crawl or state.iteration % WINDOW or state.iteration < 2 * WINDOW:
+            return False
+        here = flatten(state.couplings, self.problem.scales)
+        moved = [here[part] - state.history.mark[part] for part in places(state.couplings)]
+        left = self._limit - state.iteration
+        return is_still(moved) and is_out_of_reach(
+            state.trace[:, 1 : 1 + len(BLOCKS)].max(axis=1), self.learner.tolerance, left
+        )
+
+    def missing(self, state: EMState) -> dict[str, str]:
+        """Where learning crawled, also that it did."""
+        found = super().missing(state)
+        if state.iteration >= self._limit:
+            return found
+        return {name: f"{text}; shrinks too slowly to reach it" for name, text in found.items()}
+
+    @property
+    def _limit(self) -> int:
+        return iteration_limit(self.learner, self.problem.hidden, gaps=self.problem.slices.has_gaps)
 
     def comparable_history(self, state: EMState, direction: Couplings) -> History:
         """The history, as far as its steps were of the same kind as this one."""

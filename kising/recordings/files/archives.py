@@ -27,7 +27,7 @@ class Chosen(NamedTuple):
 
 
 def choose(arrays: Mapping[str, Any], key: str | None) -> Chosen:
-    """Choose by `key`, or by there being only one way to read the file."""
+    """Choose by `key` or, without one, if there is only one way to read the file."""
     names = next((_strings(arrays[x]) for x in NAMES if x in arrays and _is_text(arrays[x])), None)
     if key is not None:
         if key not in arrays:
@@ -74,7 +74,7 @@ def choose_inputs(arrays: Mapping[str, Any]) -> Chosen:
 
 
 def input_names(arrays: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The names of the inputs that a file has beside its recording."""
+    """The names of the inputs that a file holds together with its recording."""
     found = arrays.get(COVARIATE_NAMES)
     return _strings(found) if found is not None and _is_text(found) else None
 

@@ -28,7 +28,7 @@ Contents = Table | dict[str, Any]
 
 
 def load(path: Path, key: str | None, delimiter: str | None) -> Contents:
-    """Read a file with the reader of its ending."""
+    """Read a file with the reader for its ending."""
     kind = path.suffix.lower()
     if kind not in KINDS:
         cure = f"; {_CURES[kind]}" if kind in _CURES else ""
@@ -69,7 +69,7 @@ def recording_in(contents: Contents, key: str | None) -> Pieces:
 
 
 def covariates_in(contents: Contents, key: str | None) -> Any:
-    """The covariates that a file of arrays holds beside its recording."""
+    """The covariates that a file of arrays holds together with its recording."""
     if not isinstance(contents, dict) or key == COVARIATES or COVARIATES not in contents:
         return None
     names = input_names(contents)
@@ -81,7 +81,7 @@ def covariates_in(contents: Contents, key: str | None) -> Any:
 
 
 def inputs_in(contents: Contents) -> Pieces:
-    """The covariates in a file of their own."""
+    """The covariates in a separate file."""
     if isinstance(contents, Table):
         return recording_of(contents, guess=False)
     chosen = choose_inputs(contents)

@@ -1,7 +1,7 @@
 """Variables of MATLAB's .mat files of versions 5 to 7 (the public "MAT-File Format", level 5).
 
-Read here and not with scipy.io.loadmat, which a damaged file can make read outside its memory and end the process.
-Every size in a file is checked against the bytes that are left.
+This reader replaces scipy.io.loadmat, because damaged files can make that read outside its memory and crash the
+process. Here every size in a file is checked against the number of bytes left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kising.recordings.files.npy import DEFLATE
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _HEADER = 128
-#: A sparse matrix with fewer entries than one in this many is taken for damaged: its dense form may not fit in memory.
+#: A sparse matrix with fewer entries than one in this many is treated as damaged: its dense form may not fit in memory.
 EMPTIEST = 100_000
 _STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _MATRIX, _COMPRESSED = 14, 15

@@ -1,4 +1,4 @@
-"""Arrays of .npy and .npz files, read without pickle and without believing a header before it is checked."""
+"""Arrays of .npy and .npz files, read without pickle; headers are checked before they are used."""
 
 from __future__ import annotations
 

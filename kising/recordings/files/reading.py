@@ -41,11 +41,12 @@ def read_recording(
 ) -> Segments:
     """Read a recording from a .npy, .npz, .csv, .tsv, .txt, .parquet or .mat file (docs/recordings.md).
 
-    Rows are steps and columns spins, as in `as_segments`. `key` chooses one array of a .npz or .mat file; `delimiter`
-    overrides the one that text is found to use. With `bin`, such as "20ms", the file holds spike times instead, one
-    row (unit, time) per spike, and `trials` may say when trials start and stop: an array of pairs in seconds, a pair
-    (onsets, duration), or the path of such a table. `covariates` are known inputs, or the path of a table of them.
-    Missing entries are treated as in `as_segments`. Every failure is a RecordingError.
+    Rows are time steps and columns are spins. `key` chooses one array of a .npz or .mat file. `delimiter` is the
+    character between the cells of a text file; None: it is recognised. With `bin`, such as "20ms", the file holds spike
+    times, one row (unit, time) per spike, and `trials` may give the start and stop of each trial: an array of pairs in
+    seconds, a pair (onsets, duration), or the path of such a table. `covariates` are known inputs, or the path of a
+    table of them. Missing entries are kept and averaged over later; with `missing="drop"`, steps with missing entries
+    are left out. Every failure raises a RecordingError.
     """
     with one_line_errors(path):
         check_missing(missing)

@@ -1,4 +1,4 @@
-"""Tables of files: which columns are spins, and which say when or in which trial a row was recorded."""
+"""Tables in files: which columns are spins, and which give the time or the trial of a row."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _by_time(array: npt.NDArray[Any], times: npt.NDArray[Any]) -> tuple[tuple[Pi
     cuts = [0, *(np.flatnonzero(steps <= 0) + 1).tolist(), len(array)]
     if SHORTEST * (len(cuts) - 1) > len(array):  # falling or shuffled; no trials look like this
         return (Piece(array, 0, 0),), [
-            "times do not increase: rows are taken as they come; sort them if that is wrong"
+            "times do not increase; rows are used in the order of the file: sort them if that is wrong"
         ]
     pieces = tuple(Piece(array[a:b], k, 0) for k, (a, b) in enumerate(pairwise(cuts)))
     if len(pieces) > 1:
@@ -157,8 +157,8 @@ def _by_time(array: npt.NDArray[Any], times: npt.NDArray[Any]) -> tuple[tuple[Pi
     if not jumps:
         return pieces, []
     return pieces, [
-        f"times jump at {counted(jumps, 'place')}, and rows are taken as consecutive all the same; add a column "
-        "'trial' to split there"
+        f"times jump at {counted(jumps, 'place')}, but rows are treated as consecutive; add a column 'trial' to split "
+        "there"
     ]
 
 
@@ -190,7 +190,7 @@ def _named(column: Any) -> str:
 
 
 def column_called(names: Sequence[str] | None, wanted: Sequence[str]) -> int | None:
-    """The column with one of these names, whatever follows it (``time_ms``, ``Time [s]``)."""
+    """The column with one of these names, or one of them and a suffix (``time_ms``, ``Time [s]``)."""
     for word in wanted:
         for k, name in enumerate(names or ()):
             if re.fullmatch(rf"{word}s?([ _(\[].*)?", name.strip().lower()):

@@ -1,1 +1,1 @@
-"""Claims that a sweep is held against, and their verdicts."""
+"""Claims that are tested on a sweep, and their verdicts."""

@@ -33,7 +33,7 @@ def estimator_claims(runs: pd.DataFrame) -> Iterator[Finding]:
     for where, block, measured, pairs in _pairs(longest, "gibbs", "exact"):
         yield Finding(
             "kising",
-            "Learning from samples has the error of learning from sums over all hidden states.",
+            "Learning from samples has the same error as learning with exact averages.",
             joined(where, block),
             f"mean log ratio of RMSE, gibbs over exact, at the longest recordings, on {pairs} pairs of runs of which "
             "neither diverged",
@@ -55,7 +55,7 @@ def estimator_claims(runs: pd.DataFrame) -> Iterator[Finding]:
 
 
 def correlation_claims(runs: pd.DataFrame) -> Iterator[Finding]:
-    """Findings on the rules for pair averages: the pair belief where an average passes ±1, against other rules."""
+    """Findings on the rules for pair averages: the pair belief where an average is outside [-1, 1], or other rules."""
     for other, name in (("corrected", "the paper's correction"), ("pair", "the pair belief everywhere")):
         for where, block, measured, pairs in _pairs(runs, "bounded", other, key="learner.correlations"):
             yield Finding(

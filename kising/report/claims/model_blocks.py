@@ -1,4 +1,4 @@
-"""Claims on what it costs to leave out blocks that the data have, and to learn blocks that they do not have."""
+"""Claims on the cost of leaving out blocks that the network has, and of learning blocks that it does not have."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The claims of Battistin, Hertz, Tyrcha and Roudi (2015), paraphrased, tested on a sweep.
 
-A claim is tested on every sweep that varies what it is about, whatever the sweep's name; on others it yields no
+A claim is tested on every sweep that varies the parameters it is about, whatever its name; on other sweeps it yields no
 finding. Each finding states the rule by which it is judged.
 """
 
@@ -77,7 +77,7 @@ def _guessing(runs: pd.DataFrame) -> Iterator[Finding]:
         verdict: Verdict = "does not hold" if drops else above_zero(measured)
         yield Finding(
             "2A",
-            "The more spins are visible, the better the hidden ones are guessed.",
+            "The more spins are visible, the better the states of the hidden ones are inferred.",
             where,
             f"rise of the overlap per unit of visible fraction; {drops} significant drops between neighbours",
             measured,
@@ -98,9 +98,9 @@ def _settling(runs: pd.DataFrame) -> Iterator[Finding]:
         )
         yield Finding(
             "2B",
-            "Where most spins are hidden, belief propagation settles more often on dense networks than on sparse ones.",
+            "Where most spins are hidden, belief propagation converges more often on dense than on sparse networks.",
             where,
-            f"fraction settled at c = {dense:g} less that at c = {sparse:g}, Nv < Nh",
+            f"fraction converged at c = {dense:g} minus that at c = {sparse:g}, Nv < Nh",
             measured,
             above_zero(measured),
             "holds: the interval is above 0",
@@ -119,7 +119,7 @@ def _averages(runs: pd.DataFrame) -> Iterator[Finding]:
             "With runs that diverged set apart, the pair averages of belief propagation come closer to exact ones as "
             "more spins are visible.",
             where,
-            f"slope of the RMSE of ⟨τσ⟩ on the visible fraction; {len(part) - len(sound)} of {len(part)} runs apart",
+            f"slope of the RMSE of ⟨τσ⟩ on the visible fraction; {len(part) - len(sound)} of {len(part)} runs left out",
             measured,
             below_zero(measured),
             "holds: the interval is below 0",
@@ -270,7 +270,7 @@ def _correction_prevents_divergence(runs: pd.DataFrame) -> Iterator[Finding]:
             "5",
             "Learning that diverges without the correction of pair averages does not diverge with it.",
             where,
-            f"fraction of runs that diverge: {before.mean():.2f} without less {after.mean():.2f} with",
+            f"fraction of runs that diverge: {before.mean():.2f} without minus {after.mean():.2f} with the correction",
             measured,
             above_zero(measured) if before.any() or after.any() else UNKNOWN,
             "holds: the interval is above 0; no diverging run at all is not enough data",

@@ -58,7 +58,7 @@ def _others(labels: dict[str, str]) -> list[Curve]:
 
 
 def curves(runs: pd.DataFrame) -> Iterator[FigureSpec]:
-    """Every figure that the sweep has data for, whatever it varies."""
+    """Every figure that the sweep has data for."""
     runs = with_network(runs[runs["status"] == "done"])
     for x in numeric_axes(runs):
         learned, inferred = runs[runs["task"] == "learn"], runs[runs["task"] == "infer"]
@@ -116,9 +116,10 @@ def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
     yield from _of_models(undiverged, x, axis)
     yield _figure(
         "held-out",
-        "Score of what was held out",
-        f"Log-likelihood of the fold held out, in nats per slice: {BARS['mean']} over folds. Beside it, a network "
-        f"without hidden spins and one without memory, on the same folds.{left_out}",
+        "Held-out scores",
+        "Log-likelihood of the held-out fold, in nats per slice: "
+        f"{BARS['mean'].replace('realizations', 'folds')}. Two baselines on the same folds: a network without hidden "
+        f"spins, and one without memory.{left_out}",
         ((view, _others(_SCORES), "log-likelihood (nats per slice)") for view in views(undiverged, x)),
         axis,
         "mean",
@@ -127,7 +128,7 @@ def _of_learning(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
     yield _figure(
         "convergence",
         "Runs that converged",
-        f"Fraction of runs whose {blocks} had settled when learning ended, each block by itself; "
+        f"Fraction of runs whose {blocks} had converged when learning ended, each block by itself; "
         f"{BARS['fraction']}. Diverged runs count as not converged.",
         ((view, _BLOCK_FLAGS, "fraction of runs converged") for view in views(runs, x)),
         axis,
@@ -174,9 +175,9 @@ def _of_models(runs: pd.DataFrame, x: str, axis: Axis) -> Iterator[FigureSpec]:
     panels = list(overlays(lost, x))
     yield _figure(
         "likelihood",
-        "Likelihood that is lost by leaving blocks out,",
+        "Likelihood lost by leaving blocks out,",
         "Log-likelihood of the recording under the learned couplings, below that of the best learner of the same "
-        f"recording: {BARS['mean']}. It is that of the data learned from: the learner with the most couplings gains "
+        f"recording: {BARS['mean']}. It refers to the training data, where the learner with the most couplings gains "
         "about half their number, divided by T, from noise.",
         ((view, _LOST, "nats per slice below the best") for view in panels),
         axis,
@@ -191,19 +192,19 @@ def _of_inference(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
     axis = Axis.of(runs, x)
     yield _figure(
         "overlap",
-        "Hidden spins guessed",
-        "Mean of hidden spin times the sign of its average at the true couplings: 1 where every guess is right, 0 by "
-        f"chance; {BARS['mean']}.",
-        ((view, _OVERLAP, "overlap of guessed and true hidden spins") for view in views(runs, x)),
+        "Inferred states of the hidden spins",
+        "Mean of hidden spin times the sign of its average at the true couplings: 1 if all states are inferred "
+        f"correctly, 0 by chance; {BARS['mean']}.",
+        ((view, _OVERLAP, "overlap of inferred and true hidden spins") for view in views(runs, x)),
         axis,
         "mean",
         "linear",
     )
     yield _figure(
         "settled",
-        "E-steps that settled",
-        f"Fraction of realizations in which the E-step settled in every slice of time; {BARS['fraction']}.",
-        ((view, _ESTEP_CONVERGED, "fraction of runs settled") for view in views(runs, x)),
+        "E-steps that converged",
+        f"Fraction of realizations in which the E-step converged in every slice; {BARS['fraction']}.",
+        ((view, _ESTEP_CONVERGED, "fraction of runs converged") for view in views(runs, x)),
         axis,
         "fraction",
         "fraction",
@@ -214,8 +215,8 @@ def _of_inference(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
             "averages",
             "Error of the averages",
             "Root mean square difference of the averages m, μ and ⟨τσ⟩ from exact ones, at the true couplings: "
-            f"{BARS['mean']}. {len(runs) - len(sound)} of {len(runs)} runs are set apart: their E-step did not settle, "
-            "or an average was beyond what spins can give.",
+            f"{BARS['mean']}. {len(runs) - len(sound)} of {len(runs)} runs are left out: their E-step did not "
+            "converge, or an average was outside the possible range.",
             ((view, _others(_AVERAGES), "RMSE against exact") for view in views(sound, x)),
             axis,
             "mean",
@@ -224,6 +225,6 @@ def _of_inference(runs: pd.DataFrame, x: str) -> Iterator[FigureSpec]:
 
 
 def sound_averages(runs: pd.DataFrame) -> pd.Series:
-    """Whether the averages of a run can be trusted: its E-step settled and no error is larger than possible."""
+    """Whether the averages of a run can be trusted: its E-step converged and no error is larger than possible."""
     errors = runs["rmse_pair"].astype(float)
     return (runs["outcome"] == "converged") & np.isfinite(errors) & (errors <= LARGEST_ERROR)

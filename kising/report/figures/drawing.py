@@ -1,4 +1,4 @@
-"""Figures as files and as parts of a page: a figure consists of panels, each of which can stand alone."""
+"""Figures as files and as parts of a page: a figure consists of panels, each of which can be shown alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Panel(NamedTuple):
 
 
 class FigureSpec(NamedTuple):
-    """Panels that belong together, and what stands above and below them."""
+    """Panels that belong together, with the title above and the caption below them."""
 
     name: str
     title: str
@@ -117,7 +117,8 @@ def _drawn(
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for panel, place in zip(panels, axes, strict=False):
             panel.draw(place)
-            place.set_title(textwrap.fill(panel.title, LONGEST_TITLE))
+            # Without breaks between a parameter and its value.
+            place.set_title(textwrap.fill(panel.title.replace(" = ", "\u00a0=\u00a0"), LONGEST_TITLE))
         used = axes[: len(panels)]
         if limits == "shared":
             limits = _union([place.get_xlim() for place in used], [place.get_ylim() for place in used])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_POINTS: Final = 4
-#: A learner that is off by more has diverged; how far says nothing.
+#: A learner with a larger error has diverged, and the size of its error means nothing.
 LARGEST_SHOWN: Final = 10.0
 _SIZES: Final = {"abs_m": ("|m|", "-"), "abs_mu": ("|μ|", "--"), "abs_pair": ("|⟨τσ⟩|", ":")}
 
@@ -65,7 +65,7 @@ def traces(runs: pd.DataFrame, trace_rows: pd.DataFrame) -> Iterator[FigureSpec]
         "traces",
         "Learning, iteration by iteration",
         f"Realization {chosen}: RMSE of {listed(bonds_of(own))} (bond scales) and mean sizes of the averages. The grey "
-        "line marks the first iteration whose E-step did not settle in every slice. Errors beyond "
+        "line marks the first iteration whose E-step did not converge in every slice. Errors beyond "
         f"{LARGEST_SHOWN:g} are drawn at {LARGEST_SHOWN:g}.",
         panels,
         trace_rows[trace_rows["run_id"].isin(own["run_id"])],

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 Places = NDArray[np.float64]
 #: Distance of two marks at the same place, in units of the width of the axis, and the most that they spread over.
-STEP: Final = 0.022
-SPREAD: Final = 0.12
+STEP: Final = 0.03
+SPREAD: Final = 0.16
 #: Characters of a line of a label.
 LONGEST_LABEL: Final = 44
 #: Longest label, in characters, of which a legend has two side by side.
@@ -108,9 +108,10 @@ def _look(line: Line, order: Sequence[str]) -> dict[str, Any]:
     place = order.index(line.series.label) if order else None
     colour = line.curve.colour if place is None else OTHER_COLOURS[place % len(OTHER_COLOURS)]
     marker = line.curve.marker if place is None else OTHER_MARKERS[place % len(OTHER_MARKERS)]
+    number = line.number if place is None else place
     return {
-        "color": colour, "marker": marker, "markerfacecolor": colour if line.number == 0 else "white",
-        "linestyle": LINE_STYLES[line.number % len(LINE_STYLES)], "markersize": 5, "linewidth": 1.2, "capsize": 2.5,
+        "color": colour, "marker": marker, "markerfacecolor": colour if number == 0 else "white",
+        "linestyle": LINE_STYLES[number % len(LINE_STYLES)], "markersize": 5, "linewidth": 1.2, "capsize": 2.5,
     }  # fmt: skip
 
 

@@ -16,8 +16,8 @@ from kising.report.summary import fraction
 
 Statistic = Literal["mean", "fraction"]
 BARS: Final = {
-    "mean": "means over realizations, bars are one standard error of the mean; marks at one place stand side by side",
-    "fraction": "bars are 95% Wilson intervals; marks at one place stand side by side",
+    "mean": "means over realizations, bars are one standard error; marks with the same x are drawn side by side",
+    "fraction": "bars are 95% Wilson intervals; marks with the same x are drawn side by side",
 }
 COLUMNS: Final = ("value", "low", "high", "runs")
 

@@ -1,4 +1,4 @@
-"""The loop that takes a sweep from its runs to committed rows, whatever executes them.
+"""The loop that takes a sweep from its runs to committed rows, with any executor.
 
 It keeps a bounded number of batches in flight, commits rows as they arrive, and retries lost batches. A run is
 repeated a bounded number of times and then fails with the reason. No run is ever dropped: it ends as a committed

@@ -126,13 +126,13 @@ def _plausible(found: Mapping[str, object], least: float, most: float) -> dict[K
 
 
 def kind_of(point: Point) -> Kind:
-    """What shares a price: the same kernels."""
+    """The kind of a run; runs of one kind use the same kernels and share a price."""
     learner, estimator = point.learner, _estimator(point)
     values = point.values()
     words = [point.task, estimator.name, *(str(values[key]) for key in estimator.reads)]
     if _coupled(point):
         words.append("coupled")
-    if point.data.missing:
+    if point.data.has_gaps:
         words.append("gaps")
     if point.task == "learn":
         words += [learner.start, learner.step]
@@ -148,13 +148,13 @@ def kind_of(point: Point) -> Kind:
 def _estimator(point: Point) -> Estimator:
     """The one that will run."""
     return resolve(
-        point.learner.estimator, point.model.hidden, coupled=_has_M(point), gaps=point.data.missing > 0
+        point.learner.estimator, point.model.hidden, coupled=_has_M(point), gaps=point.data.has_gaps
     )
 
 
 def _coupled(point: Point) -> bool:
     """Whether slices depend on each other: through couplings among hidden spins, or missing entries."""
-    return _has_M(point) or point.data.missing > 0
+    return _has_M(point) or point.data.has_gaps
 
 
 def _has_M(point: Point) -> bool:
@@ -178,7 +178,7 @@ def operations(point: Point, iterations: float) -> float:
     simulation = 0.2 * (nv + nh) ** 2 + 5 * (nv + nh) if point.data.file is None else 0.0
     coupled = _coupled(point)
     estep = estimator.operations_of(nv, nh, learner, coupled=coupled) + 0.3 * nv * (nv + nh)
-    # Only where it was asked for, and Nh is small: 2^Nh of other networks may be beyond floating point.
+    # Only if it is asked for, and Nh is then small: for other networks 2^Nh may overflow.
     judge = entry("exact").operations_of(nv, nh, learner, coupled=coupled) if point.score.exact else 0.0
     # When learning, one E-step more than iterations: the hidden states are scored at the end.
     once = estep
@@ -202,7 +202,7 @@ def operations(point: Point, iterations: float) -> float:
 
 
 def memory(point: Point, threads: int) -> int:
-    """Expected bytes of a worker while it runs this, all told."""
+    """Expected total memory of a worker during this run, in bytes."""
     nv, nh = point.model.visible, point.model.hidden
     spins = point.data.length * (nv + nh)  # int8
     columns = 8 * nv + 6 * nh

@@ -1,7 +1,7 @@
 """How long a sweep will still take, from what its points cost.
 
-Points of one sweep may differ in cost by a factor of a thousand, so runs per second tell little. The time left is the
-work left over the work that is done per second. Work is the cost model's estimate of the seconds of a run, corrected
+Points of one sweep may differ in cost by a factor of a thousand, so runs per second say little. The time left is the
+work left divided by the work done per second. Work is the cost model's estimate of the seconds of a run, corrected
 by the ratio of measured to estimated seconds of the finished runs of its kind.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kising.sweep.drive.counts import Flight
     from kising.sweep.plan import Plan, Run
 
-#: Points that are looked at to add up the work of a sweep; of more, every so many-th.
+#: Number of points used to add up the work of a sweep; if there are more, they are sampled evenly.
 MOST_POINTS: Final = 20_000
 
 

@@ -1,6 +1,6 @@
 """The progress of a sweep: snapshots, and their display.
 
-A bar on a terminal; elsewhere a line now and then that starts with the time, as suits a log file.
+On a terminal it is a bar. Elsewhere it is a line from time to time that starts with the time, for log files.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def open_display(name: str, stream: TextIO, *, seconds: float = 10.0) -> Display
 
 
 def display_for(name: str, wanted: bool | None) -> Display | None:
-    """What shows the progress of a sweep to who runs it from Python: a bar in terminals and notebooks, nothing
-    elsewhere unless it is wanted.
+    """The display for a sweep that is run from Python: a bar in terminals and notebooks, and nothing elsewhere unless
+    it is asked for.
     """
     if wanted is False:
         return None

@@ -1,7 +1,7 @@
-"""Queries the head of a cluster now and then, from a thread of its own, because it may stop answering.
+"""Queries the head of a cluster regularly, from a separate thread, because it may stop answering.
 
 A dead head does not answer: the query waits, and after a minute Ray ends the process that asked, without a
-message. So the main thread of the driver never asks.
+message. So the main thread of the driver never queries it.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class RayCluster:
 
 
 def _runtime_env() -> dict[str, object] | None:
-    """What workers need that their hosts have not installed. One for all tasks: each other one costs new workers."""
+    """The runtime environment: what workers need and their hosts lack. All tasks share one: others need new workers."""
     package = checkout()
     return None if package is None else {"py_modules": [str(package)], "excludes": ["**/__pycache__/"]}
 

@@ -72,7 +72,7 @@ class RayExecutor:
         return cores
 
     def refuse(self, need: Need) -> str | None:
-        """Refuse what no single node can give: Ray would let it wait for ever, without a message."""
+        """Refuse what no single node can give: Ray would let it block forever, without a message."""
         if self._cluster.state.grows:  # only its autoscaler knows how far it can grow
             return None
         nodes = self._cluster.state.nodes

@@ -1,4 +1,4 @@
-"""The surroundings of a Ray: variables, signals, and a check that a cluster answers at an address.
+"""The environment of a Ray: variables, signals, and a check that a cluster answers at an address.
 
 Nothing here imports ray: most of it must be in place before ray is imported.
 """
@@ -59,7 +59,7 @@ def shielded() -> Iterator[None]:
 
 @contextmanager
 def silenced() -> Iterator[IO[bytes]]:
-    """Redirect file descriptor 2 to a file: compiled code writes to it directly, past Python."""
+    """Redirect file descriptor 2 to a file: compiled code writes to it directly, bypassing Python."""
     with tempfile.TemporaryFile() as sink:
         stderr = os.dup(2)
         os.dup2(sink.fileno(), 2)

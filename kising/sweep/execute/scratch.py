@@ -1,7 +1,7 @@
-"""Directories for Ray's sockets and logs, which nobody else can enter, and which outlive no driver for long.
+"""Directories for Ray's sockets and logs: private, and removed soon after their driver has ended.
 
-A directory carries the proof that kising made it: a file that names the directory by its inode, held by a lock that
-ends with its process. Only a directory of ours with such a file, whose lock nobody holds, is ever removed.
+A directory contains a proof that kising made it: a file that names the directory by its inode, with a lock that ends
+with its process. Only directories of this user with such a file, whose lock is free, are ever removed.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class _Reader:
             elif isinstance(column.written, list):
                 self._refuse((*column.path, number), f"{shown} is given twice; keep one")
             else:
-                self._refuse(column.path, f"{shown} comes twice; take fewer values, or ends further apart")
+                self._refuse(column.path, f"{shown} comes twice; give fewer values, or ends further apart")
             return
 
 

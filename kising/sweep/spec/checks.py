@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from kising.conflicts import RULES, Rule
 from kising.estimators import registry
 from kising.messages import listing, show
-from kising.options import GATE_KEYS, LEAVES, RULES, Gate, Header, Keep, Leaf, Rule, leaves_of, unused_keys
+from kising.options import GATE_KEYS, LEAVES, Gate, Header, Keep, Leaf, leaves_of, unused_keys
 from kising.sweep.spec.axes import MAX_POINTS, Axes
 from kising.sweep.spec.documents import Document, Problem, lookup, path_of
 from kising.sweep.spec.recording import FILE, SIZES
@@ -23,7 +24,7 @@ HEADER = {leaf.key: leaf for leaf in leaves_of(Header)}
 
 
 def check_combinations(document: Document, axes: Axes) -> list[Problem]:
-    """Return the mistakes of values together; values that are wrong by themselves are left out."""
+    """Return the mistakes in combinations of values; values that are wrong by themselves are left out."""
     task = _settled(document, "task", HEADER["task"])
     realizations = _settled(document, "realizations", HEADER["realizations"])
     return [
@@ -37,7 +38,7 @@ def check_combinations(document: Document, axes: Axes) -> list[Problem]:
 
 
 def _settled(document: Document, key: str, leaf: Leaf) -> Any:
-    """Return the value of a key, its default where nothing is written, None where that is wrong."""
+    """Return the value of a key: its default if nothing is written, None if it is invalid."""
     given, raw = lookup(document.value, path_of(key))
     try:
         return leaf.kind.parse(raw) if given else leaf.default
@@ -75,7 +76,7 @@ def _options_of_the_other_task(document: Document, axes: Axes, task: str | None)
         path = axes.named.get(key, path_of(key))
         if key in axes.named or lookup(document.value, path_of(key))[0]:
             yield document.problem(
-                path, f"is for task {wanted}, but the task is {task}; leave it out, or say task: {wanted}"
+                path, f"is for task {wanted}, but the task is {task}; leave it out, or set task: {wanted}"
             )
 
 
@@ -102,7 +103,7 @@ def _named(culprits: Mapping[int, None]) -> str:
 
 
 def _idle_axes(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:
-    """Yield the axes whose values change no point: a user would expect more runs than there are."""
+    """Yield the axes whose values have no effect: a user would expect more runs than there are."""
     if task is None:
         return
     idle: dict[str, str] | None = None
@@ -118,7 +119,7 @@ def _idle_axes(document: Document, axes: Axes, task: str | None) -> Iterator[Pro
 
 
 def _sizes_of_recording(document: Document, axes: Axes) -> Iterator[Problem]:
-    """Yield the axes over what a recording decides."""
+    """Yield the axes over values that the recording determines."""
     if not _is_recorded(document):
         return
     for key in SIZES:
@@ -140,7 +141,7 @@ def _keeping(document: Document, axes: Axes, task: str | None, realizations: int
         return
     if task == "infer":
         yield document.problem(
-            ("keep",), "task infer learns nothing to keep; leave it out, or say task: learn"
+            ("keep",), "task infer learns nothing to keep; leave it out, or set task: learn"
         )
         return
     settled = {leaf.key: _settled(document, f"keep.{leaf.key}", leaf) for leaf in leaves_of(Keep)}
@@ -150,8 +151,8 @@ def _keeping(document: Document, axes: Axes, task: str | None, realizations: int
     if keep.couplings and _is_recorded(document):
         yield document.problem(
             ("keep", "couplings"),
-            "true couplings are kept beside learned ones, and a recording (data.file) has none; leave it out, and fit "
-            "the recording with `kising fit`",
+            "it also keeps true couplings, and a recording (data.file) has none; leave it out, and fit the recording "
+            "with `kising fit`",
         )
         return
     largest = 0

@@ -67,7 +67,7 @@ def _laid(document: Document, over: dict[str, Any], place_of: Callable[[KeyPath]
             here = (*path, key)
             below = merged.get(key)
             if isinstance(below, dict) and here != ("axes",) and (value is None or isinstance(value, dict)):
-                # The section stays where it was; left empty, it overrides nothing.
+                # The section stays where it was; an empty one overrides nothing.
                 merged[key] = lay(below, value or {}, here)
             else:
                 merged[key] = value
@@ -82,8 +82,8 @@ def _laid(document: Document, over: dict[str, Any], place_of: Callable[[KeyPath]
 def with_overrides(document: Document, overrides: Sequence[str]) -> tuple[Document, list[Problem]]:
     """Return the document with ``key=value`` strings laid over it in turn, and the mistakes among them.
 
-    An override has the last word: a key that it sets is no axis any more. ``axes.data.length=[1e3, 1e4]``
-    sets one axis, ``axes=...`` all of them.
+    An override takes precedence: a key that it sets is no longer an axis. ``axes.data.length=[1e3, 1e4]`` sets
+    one axis, ``axes=...`` all of them.
     """
     problems: list[Problem] = []
     for override in overrides:
@@ -118,7 +118,7 @@ def _with_override(document: Document, key: str, new: Any, place: Place) -> Docu
 
 
 def _with_axis(document: Document, key: str, new: Any, place: Place) -> Document:
-    """Give ``key`` its values where it is an axis already, else as one more axis."""
+    """Give ``key`` its values: in place if it is already an axis, otherwise as a new axis."""
     axes = document.value.get("axes")
     path: KeyPath
     if isinstance(axes, list):

@@ -2,7 +2,7 @@
 
 A safe subset of YAML is read, so that a file means what it looks like: ``1e5`` is a number; ``yes``, ``no``,
 ``on``, ``off``, ``010`` as octal, ``1:30`` and dates have no hidden meanings; a key given twice is a mistake;
-there are no tags and no aliases, so nothing is ever constructed or multiplied behind the reader's back.
+there are no tags and no aliases, so nothing is constructed or repeated invisibly.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _read_text(path: Path) -> str:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise refuse("is a directory, not a sweep file")
-        if not stat.S_ISREG(mode):  # opening a pipe could wait for ever
+        if not stat.S_ISREG(mode):  # opening a pipe could block forever
             raise refuse("is not a regular file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

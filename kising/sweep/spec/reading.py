@@ -1,7 +1,7 @@
 """The spec of a sweep: read from a YAML file or a mapping, checked as a whole, written back.
 
-All mistakes are collected before anything is raised, and every preset is checked on every reading, chosen or not:
-a mistake must show before a long run, not after it.
+All mistakes are collected before anything is raised, and every preset is checked on every reading, chosen or not, so
+that mistakes are reported before a long run and not after it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SweepSpec(Header):
     _presets: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def __eq__(self, other: object) -> bool:
-        """Specs are equal that make the same sweep, whatever presets their files have."""
+        """Specs are equal if they make the same sweep, with any presets."""
         if not isinstance(other, SweepSpec):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in SweepSpec.model_fields)
@@ -68,9 +68,9 @@ class SweepSpec(Header):
         return parse_spec({**_document(self), "presets": self._presets}, preset=preset, overrides=overrides)
 
     def current(self) -> SweepSpec:
-        """The spec of the recording as it is now: of a spec that was run, the file may have changed since.
+        """The spec for the recording as it is now; the file of a spec that was run may have changed since.
 
-        Where it has gone, the spec stays as it is: results can still be looked at, and `recording_of` says so.
+        If the file is gone, the spec stays as it is: its results can still be read, and `recording_of` reports it.
         """
         if self.data.file is None or not Path(self.data.file).exists():
             return self
@@ -110,8 +110,11 @@ def _document(spec: SweepSpec) -> dict[str, Any]:
     left_out = {key for axis in spec.axes for key in axis.keys}
     left_out |= {key for key, leaf in LEAVES.items() if leaf.option.task not in (None, spec.task)}
     if spec.data.file is None:
-        left_out |= {"data.file", "data.folds", "data.hash"}
-    left_out |= {leaf.key for name, leaf in READING.items() if getattr(spec.data, name) is None}
+        left_out |= {"data.file", "data.folds", "data.hash", "data.absent"}
+    reading = {leaf.key: leaf.default for leaf in READING.values()}
+    left_out |= {
+        x for x, default in reading.items() if getattr(spec.data, x.removeprefix("data.")) == default
+    }
 
     def section(value: BaseModel, prefix: str) -> dict[str, Any]:
         inner = {

@@ -1,7 +1,7 @@
 """The recording of a sweep (`data.file`): read, identified by its content, and what a sweep file takes from it.
 
 The hash of the content is part of every point's id, so that rows of another recording are never mixed in. A spec that
-was run has the hash and the sizes written out: its plan is known even where the file has gone or has changed since.
+was run has the hash and the sizes written out, so its plan is known even if the file was removed or has changed since.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _UNKNOWN = (1, 3)
 
 
 def read_content(path: str, folds: int | None = None, reading: Mapping[str, str] | None = None) -> Segments:
-    """The recording in a file, without spins that cannot be fitted, in some of the folds where these are given;
-    RecordingError where it is none. `reading` are arguments of `read_recording`.
+    """The recording in a file, without spins that cannot be fitted (in any of the folds, if these are given);
+    RecordingError if the file holds no recording. `reading` are arguments of `read_recording`.
     """
     reading = reading or {}
     files = [path, *(reading[name] for name in _PATHS if name in reading)]
@@ -62,7 +62,7 @@ def _read(
     from kising.recordings import fittable, read_recording
 
     try:
-        found = fittable(read_recording(path, **dict(reading), missing="drop"))
+        found = fittable(read_recording(path, **dict(reading)))
         return found if folds is None else learnable(found, folds)
     except RecordingError:
         raise
@@ -91,11 +91,11 @@ def content_hash(recording: Segments) -> str:
 
 
 def recording_of(data: Data) -> Segments | None:
-    """The recording that a checked spec is about; None where networks are simulated."""
+    """The recording of a checked spec; None where networks are simulated."""
     if data.file is None:
         return None
     try:
-        reading = {name: getattr(data, name) for name in READING}
+        reading = {name: getattr(data, leaf.key.removeprefix("data.")) for name, leaf in READING.items()}
         recording = read_content(data.file, data.folds, {k: v for k, v in reading.items() if v is not None})
     except RecordingError as error:
         if Path(data.file).exists():
@@ -110,7 +110,7 @@ def recording_of(data: Data) -> Segments | None:
 def with_recording(document: Document) -> tuple[Document, list[Problem]]:
     """The document with what it takes from its recording: sizes, hash and number of realizations.
 
-    Nothing is read where these are written already. A path is relative to the directory of the file it stands in.
+    If these are already written, nothing is read. A path is relative to the directory of the file that contains it.
     """
     given, raw = lookup(document.value, FILE)
     if not given or raw is None:
@@ -123,18 +123,20 @@ def with_recording(document: Document) -> tuple[Document, list[Problem]]:
     folds = _value(document, "data.folds") or LEAVES["data.folds"].default
     problems = list(_realizations(document, folds))
     known = [_value(document, key) for key in ("data.hash", *SIZES)]
+    absent = _value(document, "data.absent") or 0.0
     if all(known):
         digest, *sizes = known
     else:
-        digest, sizes = None, list(_UNKNOWN)
+        digest, sizes, absent = None, list(_UNKNOWN), 0.0
         try:
             recording = read_content(path, folds, reading)
         except RecordingError as error:
             problems.append(document.problem(FILE, str(error)))
         else:
             digest, sizes = content_hash(recording), [recording.n_visible, recording.n_steps]
+            absent = recording.missing_share
             problems += _too_short(document, recording, folds)
-    changed = {"data.file": path, "data.hash": digest, "realizations": folds}
+    changed = {"data.file": path, "data.hash": digest, "data.absent": absent, "realizations": folds}
     changed |= {READING[name].key: value for name, value in reading.items()}
     return _filled(document, changed, tuple(sizes)), problems
 
@@ -158,7 +160,7 @@ def _base(document: Document, key: KeyPath) -> Path:
 
 
 def _value(document: Document, key: str) -> Any:
-    """The value of a key, None where there is none or a wrong one."""
+    """The value of a key; None if there is none, or an invalid one."""
     given, raw = lookup(document.value, path_of(key))
     try:
         return LEAVES[key].kind.parse(raw) if given else None

@@ -1,8 +1,8 @@
 """The numbers that linspace, logspace and range stand for.
 
-They are computed in decimal arithmetic from the ends as they were written, and rounded once: they are the
-same on every machine, and ``linspace: [0.1, 0.3, 3]`` is ``[0.1, 0.2, 0.3]`` to the last bit, so that writing
-an axis in another form leaves the ids of its runs as they are.
+They are computed in decimal arithmetic from the ends as they were written, and rounded once. So they are the same
+on every machine, and ``linspace: [0.1, 0.3, 3]`` is ``[0.1, 0.2, 0.3]`` to the last bit: writing an axis in another
+form does not change the ids of its runs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Spacing:
             else:
                 low, high = a.ln(), b.ln()
                 inner = [(low + (high - low) * i / last).exp() for i in range(1, last)]
-            values = [a, *inner, b]  # the ends are what was written, not what a logarithm made of it
+            values = [a, *inner, b]  # the ends are as written, without rounding by the logarithm
             return [_number(value.to_integral_value() if whole else value) for value in values]
 
 
@@ -80,7 +80,7 @@ def read_spacing(form: str, args: Any) -> Spacing:
 
 def _read_range(start: int | float, stop: int | float, step: int | float = 1) -> Spacing:
     if step == 0:
-        raise RefusedError("a step of 0 never arrives; allowed: a step other than 0")
+        raise RefusedError("a step of 0 never reaches the end; allowed: a step other than 0")
     with localcontext(_CONTEXT):
         count = math.ceil((_decimal(stop) - _decimal(start)) / _decimal(step))
     if count < 1:

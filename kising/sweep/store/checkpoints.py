@@ -74,7 +74,7 @@ class Checkpoints:
         )
 
     def get(self, run_id: str) -> Saved | None:
-        """Return the state that a run can go on from, if there is a valid one."""
+        """Return the state that a run can resume from, if there is a valid one."""
         if run_id not in self._sizes:
             return None
         path = self._path(run_id)

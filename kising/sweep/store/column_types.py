@@ -72,7 +72,7 @@ class Column(NamedTuple):
                     raise ValueError(f"column {self.name!r} must have a value in every row")
             # A bool is an int to Python, and a float would silently be cut to an int.
             elif not issubclass(found, _TYPES[self.kind]) or (found is bool and self.kind != "bool"):
-                raise ValueError(f"column {self.name!r} wants {self.kind} values, not {found.__name__}")
+                raise ValueError(f"column {self.name!r} needs {self.kind} values, not {found.__name__}")
         for value in values if self.allowed else ():
             if value is not None and value not in self.allowed:
                 raise ValueError(f"{self.name} {value!r} is none of {', '.join(self.allowed)}")

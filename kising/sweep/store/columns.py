@@ -18,7 +18,7 @@ from kising.learning.trace_columns import TRACE
 from kising.options import LEAVES, Header, Leaf, leaves_of
 from kising.sweep.store.column_types import Column, Kind, Summary, runs_of
 
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 10
 
 Row = Mapping[str, object]
 
@@ -31,14 +31,14 @@ PARAMETERS: Final = (
     *(_parameter(leaf) for leaf in leaves_of(Header) if leaf.key in ("task", "seed")),
     *(_parameter(leaf) for leaf in LEAVES.values()),
 )
-"""What defines a point: the keys of `Point.values()`. Null where the value has no effect on the point."""
+"""The parameters that define a point: the keys of `Point.values()`. Null where the value has no effect on the point."""
 
 STATUSES: Final = ("done", "failed")
 OUTCOMES: Final = ("converged", "stalled", "diverged")
 
 _MEAN: Final = Summary("mean", diverged=True)
 _FRACTION: Final = Summary("fraction", diverged=True)
-# The RMSE of a diverged run says only where it was stopped: it enters no mean.
+# The RMSE of a diverged run only shows where it was stopped, so it enters no mean.
 _MEAN_UNLESS_DIVERGED: Final = Summary("mean", diverged=False)
 _SPREAD_UNLESS_DIVERGED: Final = Summary("spread", diverged=False)
 
@@ -47,7 +47,7 @@ _IDS: Final = (
     Column("point_id", "string", False, "16 hexadecimal digits made from the parameters"),
 )
 _REALIZATION: Final = Column(
-    "realization", "int", False, "number of the independent network, or of the fold held out, from 0"
+    "realization", "int", False, "number of the independent network, or of the held-out fold, from 0"
 )
 _BASELINES: Final = {
     "visible_only": "a network without hidden spins (J, h, F)",
@@ -56,27 +56,27 @@ _BASELINES: Final = {
 
 RESULTS: Final = (
     _REALIZATION,
-    Column("status", "string", False, "done, or failed: it raised an error or timed out", allowed=STATUSES),
-    Column("error", "string", meaning="one line, of a failed run"),
-    Column("traceback", "string", meaning="of a failed run", deterministic=False),
-    Column("estimator", "string", meaning="the estimator that ran: what `auto` chose"),
+    Column("status", "string", False, "done, or failed (it raised an error, or timed out)", allowed=STATUSES),
+    Column("error", "string", meaning="the error of a failed run, in one line"),
+    Column("traceback", "string", meaning="the traceback of a failed run", deterministic=False),
+    Column("estimator", "string", meaning="the estimator that ran; for `auto`, the one that was chosen"),
     Column(
         "outcome",
         "string",
-        meaning="how learning ended: converged, stalled (out of iterations) or diverged; of task infer: "
-        "converged if the E-step converged in every slice, else stalled",
+        meaning="how learning ended: converged, stalled (out of iterations) or diverged; for task infer: "
+        "converged if the E-step converged in every slice, otherwise stalled",
         allowed=OUTCOMES,
     ),
     Column(
         "missing",
         "string",
-        meaning="of learning that stalled: for each block that had not converged, what it lacked; drift and "
-        "Monte-Carlo error are in statistical errors, steps in bond scales",
+        meaning="if learning stalled: for each block that had not converged, how far it was from its limit; drift and "
+        "Monte-Carlo error are in units of the statistical error, steps in bond scales",
     ),
     Column(
         "converged_X",
         "bool",
-        meaning="whether X had settled when learning ended",
+        meaning="whether X had converged when learning ended",
         summary=_FRACTION,
         heading="X",
         console="convergence",
@@ -84,7 +84,7 @@ RESULTS: Final = (
     Column(
         "rmse_X",
         "float",
-        meaning="RMSE of the learned X, in bond scales; those of strength 1 where the strength is 0",
+        meaning="RMSE of the learned X, in bond scales (those of strength 1 where the strength is 0)",
         summary=_SPREAD_UNLESS_DIVERGED,
         heading="X",
         console="errors",
@@ -99,29 +99,29 @@ RESULTS: Final = (
     Column(
         "error_X",
         "float",
-        meaning="root mean square standard error of X, in bond scales: the RMSE to expect; couplings that the data do "
-        "not determine are left out (`score.errors`)",
+        meaning="root mean square of the standard errors of X, in bond scales: the RMSE to expect; couplings that the "
+        "data do not determine are left out (`score.errors`)",
         summary=_MEAN_UNLESS_DIVERGED,
         heading="X expected",
     ),
     Column(
         "covered_X",
         "float",
-        meaning="fraction of the true X within 1.96 standard errors of the learned one; couplings that the data do not "
-        "determine are left out (`score.errors`)",
+        meaning="fraction of the true X within 1.96 standard errors of the learned values; couplings that the data do "
+        "not determine are left out (`score.errors`)",
         summary=_MEAN_UNLESS_DIVERGED,
         heading="X covered",
     ),
     Column(
         "baseline_rmse",
         "float",
-        meaning="RMSE of the estimate that is zero everywhere, in bond scales; without meaning where the strength is "
-        "0, and null in summaries",
+        meaning="RMSE of an estimate that is zero everywhere, in bond scales; without meaning where the strength is 0, "
+        "and then null in summaries",
         summary=_MEAN,
         heading="all zero",
         console="errors",
     ),
-    Column("iterations", "int", meaning="EM iterations", summary=_MEAN, heading="iterations"),
+    Column("iterations", "int", meaning="number of EM iterations", summary=_MEAN, heading="iterations"),
     Column(
         "bp_converged",
         "float",
@@ -133,7 +133,7 @@ RESULTS: Final = (
     Column(
         "corrected",
         "float",
-        meaning="fraction of pair averages that passed ±1 and were replaced",
+        meaning="fraction of pair averages that were outside [-1, 1] and were replaced",
         summary=_MEAN,
         heading="pairs corrected",
         console="averages",
@@ -141,13 +141,13 @@ RESULTS: Final = (
     Column(
         "log_likelihood",
         "float",
-        meaning="nats per slice; with `data.file`, of the training data",
+        meaning="log-likelihood of the recording, in nats per slice; with `data.file`, of the training data",
         summary=_MEAN,
     ),
     Column(
         "held_out",
         "float",
-        meaning="log-likelihood of the fold held out, all spins jointly, nats per slice (`data.file`)",
+        meaning="log-likelihood of the held-out fold, all spins jointly, in nats per slice (`data.file`)",
         summary=_SPREAD_UNLESS_DIVERGED,
         heading="held out",
         console="held out",
@@ -155,7 +155,8 @@ RESULTS: Final = (
     Column(
         "forecast",
         "float",
-        meaning="log-likelihood of the fold held out, every spin by itself, summed: nats per slice (`data.file`)",
+        meaning="log-likelihood of the held-out fold, each spin by itself, summed over spins, in nats per slice "
+        "(`data.file`)",
         summary=_SPREAD_UNLESS_DIVERGED,
         heading="forecast",
         console="held out",
@@ -175,7 +176,7 @@ RESULTS: Final = (
     Column(
         "hidden_overlap",
         "float",
-        meaning="mean of a hidden spin times the sign of its average: 1 if every guess is right, 0 by chance",
+        meaning="mean of hidden spin times sign of its average: 1 if all states are inferred correctly, 0 by chance",
         summary=_MEAN,
         heading="hidden overlap",
         console="averages",
@@ -215,7 +216,7 @@ RESULTS: Final = (
     Column("numerics", "int", False, "version of the numerics that made the row"),
     Column("version", "string", False, "version of kising that made the row"),
 )
-"""What a run gives, with one entry for all blocks."""
+"""The results of a run, with one entry for all blocks."""
 
 
 def _for_blocks(columns: Iterable[Column]) -> Iterator[Column]:
@@ -230,16 +231,17 @@ ARTIFACTS: Final = (Column("couplings", "bytes"), Column("trace", "bytes"))
 """In parts only, and null unless the sweep file asks for them: see kising.sweep.store.artifacts."""
 
 ROW_COLUMNS: Final = (*COLUMNS, *ARTIFACTS)
-"""What a finished run may bring."""
+"""The columns that the row of a finished run may have."""
 
 COMMITTED: Final = Column("committed", "int", False)
-"""In parts only: number of the commit, strictly growing within a directory. Of two rows of one run it tells the later,
-through any number of compactions. (Older versions counted microseconds since 1970; numbers go on from there.)"""
+"""In parts only: number of the commit, strictly increasing within a directory. It tells which of two rows of one run is
+the later one, after any number of compactions. (Older versions counted microseconds since 1970; numbers continue from
+there.)"""
 
 PART_COLUMNS: Final = (*ROW_COLUMNS, COMMITTED)
 
 DETERMINISTIC_COLUMNS: Final = tuple(column.name for column in COLUMNS if column.deterministic)
-"""The columns in which a resumed sweep equals an uninterrupted one, bit for bit."""
+"""The columns in which a resumed sweep is equal to an uninterrupted one, bit for bit."""
 
 COUNTS: Final = (
     Column("runs", "int", False, "runs with a row"),
@@ -259,12 +261,17 @@ SLOPES: Final = (
     Column("block", "string", False, "block of couplings"),
     Column("slope", "float", meaning="slope of log RMSE on log T: mean over realizations"),
     Column("slope_low", "float", meaning="lower end of its 95% t interval"),
-    Column("slope_high", "float", meaning="upper end"),
-    Column("points", "int", False, "number of different T"),
+    Column("slope_high", "float", meaning="upper end of the interval"),
+    Column("points", "int", False, "number of different lengths T"),
     Column("realizations", "int", False, "number of realizations with a slope"),
     Column("shortest", "int", meaning="shortest T (steps)"),
     Column("longest", "int", meaning="longest T (steps)"),
-    Column("left_out", "int", False, "runs that failed or diverged, or whose RMSE is not a positive number"),
+    Column(
+        "left_out",
+        "int",
+        False,
+        "number of runs that failed or diverged, or whose RMSE is not a positive number",
+    ),
 )
 
 SCALING_COLUMNS: Final = (*(column for column in PARAMETERS if column.name != "data.length"), *SLOPES)
@@ -307,7 +314,8 @@ def reference() -> str:
         [
             "# Columns",
             "",
-            "Made from `kising/sweep/store/columns.py` by `python -m kising.sweep.store.columns`; do not edit.",
+            "This page explains every column of the tables in a sweep's directory. It is generated by `python -m "
+            "kising.sweep.store.columns`.",
             "",
             f"X stands for a block of couplings: {', '.join(BLOCKS)}. An RMSE in *bond scales* is divided by the "
             "standard deviation of a non-zero bond. Types never depend on the values. Columns marked with a star are "
@@ -320,16 +328,17 @@ def reference() -> str:
             ),
             *_table(
                 "summary.parquet",
-                "One row per point: `point_id`, its parameters, these counts, and the summaries named above.",
+                "One row per point: `point_id`, its parameters, these counts, and the summaries listed above.",
                 COUNTS,
             ),
             *_table(
                 "scaling.parquet",
-                "One row per block and group of points that differ in `data.length` only: their other parameters, and",
+                "One row per block and group of points that differ in `data.length` only: their other parameters, and "
+                "these columns.",
                 SLOPES,
             ),
-            *_table("couplings.parquet", "One row per coupling, where `keep` asks for them.", COUPLINGS),
-            *_table("traces.parquet", "One row per EM iteration, where `keep` asks for them.", TRACES),
+            *_table("couplings.parquet", "One row per coupling, if `keep` asks for couplings.", COUPLINGS),
+            *_table("traces.parquet", "One row per EM iteration, if `keep` asks for traces.", TRACES),
             "",
         ]
     )

@@ -43,6 +43,7 @@ class SweepDirectory:
         self.runs_file = path / "runs.parquet"
         self.summary_file = path / "summary.parquet"
         self.scaling_file = path / "scaling.parquet"
+        self.published_file = path / "PUBLISHED"
 
     @classmethod
     def create(cls, path: Path) -> SweepDirectory:
@@ -51,6 +52,10 @@ class SweepDirectory:
         try:
             if path.exists() and not path.is_dir():
                 raise StoreError(f"{path} is a file, results need a directory: choose another with --out")
+            if directory.is_published:
+                raise StoreError(
+                    f"{path} holds published tables, which a run would replace: choose another with --out"
+                )
             make_directory(path)
             # A driver killed before it wrote sweep.yaml, or a user who deleted it, leaves only our own names.
             foreign = [name for name in os.listdir(path) if not directory._owns(name)]
@@ -81,6 +86,11 @@ class SweepDirectory:
         except OSError as error:
             raise explain(error, "read this directory", path) from error
         raise StoreError(f"{path} is not a sweep's directory (it has no sweep.yaml): {wanted}")
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the tables here are all there is of the sweep: they are read as they are, and there are no parts."""
+        return self.published_file.is_file()
 
     def _owns(self, name: str) -> bool:
         paths = (value for value in vars(self).values() if isinstance(value, Path))
@@ -141,7 +151,7 @@ class SweepDirectory:
         """Name the holder of the lock, after a moment in which a new holder can write driver.json."""
         for _ in range(5):
             holder = self.holder()
-            if holder is not None and not (holder.host == socket.gethostname() and _is_dead(holder.pid)):
+            if holder is not None and not (holder.host == socket.gethostname() and is_dead(holder.pid)):
                 return (
                     f"{self.path} is in use: pid {holder.pid} on {holder.host} has been running it "
                     f"since {holder.since}; wait for it, or stop it first"
@@ -192,7 +202,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _is_dead(pid: int) -> bool:
+def is_dead(pid: int) -> bool:
+    """Whether no process of this machine has this number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

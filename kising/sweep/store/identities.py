@@ -1,4 +1,4 @@
-"""Whether rows are what they say: their ids follow from their values."""
+"""Checks of rows: their ids must follow from their values."""
 
 from __future__ import annotations
 

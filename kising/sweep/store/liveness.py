@@ -1,9 +1,9 @@
 """Whether a driver is at work in a directory, as seen from outside: by its lock, and by its heartbeat.
 
-The lock decides where it can be seen: the operating system frees it when its holder dies, so a process id that
-somebody else has by now deceives nobody. Not every network file system shows a lock to other hosts. There the
-heartbeat decides: a number in progress.json that grows about once a second. A reader watches it grow by his own
-monotonic clock, so wrong clocks on either host do no harm. Only where it stands still while he watches does the date
+The lock decides if it can be seen: the operating system frees it when its holder dies, so it does not matter if
+the process id is used by another process by now. Some network file systems do not show locks to other hosts. There the
+heartbeat decides: a number in progress.json that grows about once a second. A reader watches it with its own
+monotonic clock, so wrong clocks on either host do no harm. Only if it stands still meanwhile does the date
 of the last update count, because file systems may show changes late.
 """
 
@@ -45,7 +45,7 @@ def liveness(directory: SweepDirectory, *, watch_seconds: float = WATCH_SECONDS)
         now = directory.read_progress()
         if now is not None and now.beat != progress.beat:
             return "ended" if now.state in OVER else "running"
-    # Also a date in the future is too far away to be believed.
+    # A date in the future is not believed either.
     return "silent" if abs(time.time() - progress.updated) < SILENCE_SECONDS else "ended"
 
 

@@ -59,7 +59,7 @@ def table_of_rows(rows: Sequence[Row], *, committed: int) -> Table:
         try:
             arrays.append(pa.array(values[column.name], _TYPES[column.kind]))
         except (pa.ArrowException, ValueError, OverflowError) as error:
-            raise ValueError(f"column {column.name!r} wants {column.kind} values: {error}") from error
+            raise ValueError(f"column {column.name!r} needs {column.kind} values: {error}") from error
     table = pa.Table.from_arrays(arrays, schema=_schema(PART_COLUMNS))
     _ids_of(table["run_id"])  # raises if one is not a run id
     return table
@@ -73,8 +73,12 @@ def encode_part(table: Table) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def decode_part(data: bytes, columns: Sequence[Column], path: Path) -> Table:
-    """Read columns from a part's bytes; NotDataError if they are not a part, StoreError if of a newer kising."""
+def decode_part(
+    data: bytes, columns: Sequence[Column], path: Path, stored: Sequence[Column] = PART_COLUMNS
+) -> Table:
+    """Read columns from a part's bytes, or from those of a file that stores other columns; NotDataError if they are not
+    kising's, StoreError if of a newer kising.
+    """
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         found = {field.name: field.type for field in file.schema_arrow}
@@ -88,7 +92,7 @@ def decode_part(data: bytes, columns: Sequence[Column], path: Path) -> Table:
                 f"{path}: written by kising {theirs} (schema {schema}), which this kising {__version__} "
                 f"(schema {SCHEMA_VERSION}) cannot read: upgrade kising"
             )
-        _check_columns(found, older=schema < SCHEMA_VERSION)
+        _check_columns(found, stored, older=schema < SCHEMA_VERSION)
         table = file.read([column.name for column in columns if column.name in found])
         arrays = [
             table[column.name] if column.name in found else pa.nulls(table.num_rows, _TYPES[column.kind])
@@ -189,6 +193,31 @@ def write_frame(handle: IO[bytes], name: str, frame: pd.DataFrame) -> None:
     pq.write_table(_derived(name, frame), handle, compression="zstd")
 
 
+def write_runs_frame(handle: IO[bytes], runs: pd.DataFrame) -> None:
+    """Write a data frame of runs as runs.parquet has them."""
+    with runs_writer(handle) as writer:
+        writer.write_table(pa.Table.from_pandas(runs, schema=_schema(COLUMNS), preserve_index=False))
+
+
+def read_runs(path: Path) -> pd.DataFrame:
+    """Read runs.parquet, of this schema or of an older one; StoreError if it is not one."""
+    try:
+        return frame_of_runs(decode_part(path.read_bytes(), COLUMNS, path, COLUMNS))
+    except (OSError, NotDataError) as error:
+        raise StoreError(f"{path}: not a table of runs of kising's: {error}") from error
+
+
+def read_frame(path: Path, name: str) -> pd.DataFrame:
+    """Read a derived table; StoreError if it is not one."""
+    try:
+        found: pd.DataFrame = pq.ParquetFile(path).read().to_pandas()
+        dtypes: Any = {column.name: column.dtype for column in TABLES[name]}
+        return found[list(dtypes)].astype(dtypes)
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise StoreError(f"{path}: not a table of {name} of kising's: {reason}") from error
+
+
 def holds_frame(handle: IO[bytes], name: str, frame: pd.DataFrame) -> bool:
     """Tell whether a parquet file has the values of a derived table; floats may differ by rounding."""
     try:
@@ -276,12 +305,12 @@ def _writer(sink: pa.NativeFile | IO[bytes], columns: Sequence[Column]) -> pq.Pa
     return writer
 
 
-def _check_columns(found: Mapping[str, pa.DataType], *, older: bool) -> None:
-    known = {column.name: _TYPES[column.kind] for column in PART_COLUMNS}
+def _check_columns(found: Mapping[str, pa.DataType], stored: Sequence[Column], *, older: bool) -> None:
+    known = {column.name: _TYPES[column.kind] for column in stored}
     for name, kind in found.items():
         if known.get(name) != kind:
             raise ValueError(f"unknown column {name!r} of type {kind}")
-    for column in PART_COLUMNS:
+    for column in stored:
         if column.name not in found and not (older and column.nullable):
             raise ValueError(f"no column {column.name!r}")
 

@@ -1,11 +1,11 @@
-"""The log of committed parts, parts.log: it makes a part that vanishes known.
+"""The log of committed parts, parts.log, by which missing parts are noticed.
 
 One line per event, only ever appended:
 
     <first 16 digits of the SHA-256 of the rest> <number of the line> <event> <part> <rows in it>
 
 A part is written before its line, and its last line before it is removed. So after a kill a part may lack its line,
-but a part that the log holds and parts/ does not was removed by somebody else. A kill in the middle of a line leaves
+but a part that is in the log and not in parts/ was removed by another program. A kill in the middle of a line leaves
 a torn end, which the next driver cuts off. Any other line without its checksum is damage: what the other lines say
 stays, and the parts in parts/ are added again. Only the driver writes here, under the lock of the directory.
 """
@@ -29,7 +29,7 @@ vanished, and the driver knows."""
 LogState = Literal["whole", "torn", "damaged", "missing"]
 
 LONGEST: Final = 10_000
-"""Lines after which the log is written anew, without the parts that are gone: reading it takes milliseconds."""
+"""Lines after which the log is rewritten, without the parts that are gone: reading it takes milliseconds."""
 
 _NOT_A_FILE: Final = {errno.EINVAL, errno.EISDIR, errno.ENXIO, errno.ELOOP, errno.EIO}
 _LINE: Final = re.compile(rb"([0-9a-f]{16}) (\d{1,15}) (commit|merged|aside|lost) (\S{1,200}) (\d{1,15})")
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
 
 class LogView(NamedTuple):
-    """What the log says."""
+    """The content of the log."""
 
     rows: Mapping[str, int]
     """of the parts that are there, by name"""

@@ -4,7 +4,7 @@ Only parts are trusted: every table is made from them. A damaged or alien part i
 never done. The log of parts tells which of them have vanished. A run may be in several parts (a retry, an interrupted
 compaction): a done row then beats a failed one, and of equals the later wins.
 
-Writing needs the directory's lock (`SweepDirectory.lock`) and checks it every time. Reading does not, and may go on
+Writing needs the directory's lock (`SweepDirectory.lock`) and checks it every time. Reading does not, and may happen
 beside a driver.
 """
 
@@ -95,7 +95,7 @@ class Store:
         return cls(directory, writable=writable)
 
     def commit(self, rows: Sequence[Row]) -> Path:
-        """Write finished runs as one part; when this returns they survive anything.
+        """Write finished runs as one part; when this returns they are durable.
 
         If it raises, either all of them or none are found later, so it is right to commit them again. ValueError
         for rows that do not fit the schema, StoreError when the disk refuses.

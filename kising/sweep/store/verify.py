@@ -155,14 +155,14 @@ def _sentences(report: VerifyReport) -> Iterator[str]:
     for name, rows in report.inventory.vanished.items():
         yield f"vanished: {name}, with {rows} rows; the next `kising run` repeats those that are nowhere else"
     if report.inventory.log.state == "damaged":
-        yield "damaged: parts.log has lines without their checksum; the next `kising run` makes it anew from the parts"
+        yield "damaged: parts.log has lines without their checksum; the next `kising run` rebuilds it from the parts"
     elif report.inventory.log.state == "torn":
-        yield "damaged: parts.log ends in the middle of a line, as after a kill; the next `kising run` mends it"
+        yield "damaged: parts.log ends in the middle of a line, as after a kill; the next `kising run` repairs it"
     elif report.inventory.log_was_lost:
-        yield "missing: parts.log, which tells whether a part has vanished; the next `kising run` makes it anew"
+        yield "missing: parts.log, which shows whether a part has vanished; the next `kising run` rebuilds it"
     for name in report._unexplained:
         yield (
-            f"not in parts.log: {name}: a driver was killed right after it wrote this part, or somebody else put it "
+            f"not in parts.log: {name}: a driver was killed right after it wrote this part, or another program put it "
             "there; the next `kising run` adds it"
         )
     if report.wrong:

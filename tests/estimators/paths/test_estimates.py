@@ -128,11 +128,11 @@ def test_who_does_not_know_gaps_says_so():
     data = visible.astype(float)
     data[5, 1] = np.nan
     with pytest.raises(
-        InputError, match=r"estimator bp does not know .* missing entries; take auto, exact, gibbs, or"
+        InputError, match=r"estimator bp cannot treat missing entries; use auto, exact, gibbs, or"
     ):
         infer(couplings, data, covariates=covariates, estimator="bp")
     data[7] = np.nan
     wide = np.tile(data, (1, 3))
     many = draw_couplings(15, 2, seed=1)
-    with pytest.raises(InputError, match=r"up to 17 of them, which is too many: .*take estimator gibbs"):
+    with pytest.raises(InputError, match=r"up to 17 of them, which is too many: .*use estimator gibbs"):
         infer(many, wide, estimator="exact")

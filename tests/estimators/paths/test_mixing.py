@@ -18,7 +18,8 @@ from kising.estimators.slices import Slices
 from kising.kernels.counter import key_of
 
 pytestmark = pytest.mark.slow
-NV, NH, STEPS, SWEEPS, SETTLING = 20, 4, 1000, 4000, 200
+NV, NH, STEPS, SWEEPS, SETTLING = 20, 4, 1000, 3000, 200
+SEEDS = range(7, 16)
 RING = 1.5 * np.roll(np.eye(NH), 1, axis=0)
 NETWORKS = {
     "g=1, random M": (1.0, None),
@@ -28,9 +29,9 @@ NETWORKS = {
 }
 
 
-def network(name: str) -> Couplings:
+def network(name: str, seed: int) -> Couplings:
     share, M = NETWORKS[name]
-    drawn = draw_couplings(NV, NH, hidden_coupling=1.0, seed=7)
+    drawn = draw_couplings(NV, NH, hidden_coupling=1.0, seed=seed)
     M = drawn.M if M is None else M * drawn.M if np.isscalar(M) else M
     return drawn._replace(K=share * drawn.K, L=share * drawn.L, M=M)
 
@@ -50,13 +51,27 @@ def correlation_time(samples: np.ndarray) -> float:
     return float(time)
 
 
+def measured(couplings: Couplings) -> float:
+    """The correlation time of sweeps at the true couplings."""
+    timeline = Timeline.of(Slices.of([simulate(couplings, STEPS, seed=8).visible]))
+    key = key_of(9)
+    states = first_states(timeline, NH, key)
+    drawn = np.empty((SWEEPS, 200 * NH), np.float32)
+    for k in range(SETTLING + SWEEPS):
+        sweep(network_of(couplings), timeline, states, key=key, iteration=k)
+        if k >= SETTLING:
+            drawn[k - SETTLING] = states[100:900:4, NV:].ravel()
+    return correlation_time(drawn)
+
+
 def test_autocorrelation_times(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    times: dict[str, dict[str, float]] = {}
+    medians: dict[str, dict[str, float]] = {}
     made = sampler.tables_of
+    with capsys.disabled():
+        print("\nintegrated autocorrelation times of hidden spins, in sweeps, (20, 4) at the true couplings: median of "
+              f"{len(SEEDS)} networks, and all")  # fmt: skip
     for name in NETWORKS:
-        couplings = network(name)
-        timeline = Timeline.of(Slices.of([simulate(couplings, STEPS, seed=8).visible]))
-        row = times[name] = {}
+        row = medians[name] = {}
         for move, tilted in (("path", False), ("tilt", True), ("in turn", None)):
             monkeypatch.setattr(
                 sampler,
@@ -65,21 +80,12 @@ def test_autocorrelation_times(capsys: pytest.CaptureFixture[str], monkeypatch: 
                     network, tilted=tilted if always is None else always
                 ),
             )
-            key = key_of(9)
-            states = first_states(timeline, NH, key)
-            drawn = np.empty((SWEEPS, 200 * NH), np.float32)
-            for k in range(SETTLING + SWEEPS):
-                sweep(network_of(couplings), timeline, states, key=key, iteration=k)
-                if k >= SETTLING:
-                    drawn[k - SETTLING] = states[100:900:4, NV:].ravel()
-            row[move] = correlation_time(drawn)
-    with capsys.disabled():
-        print("\nintegrated autocorrelation times of hidden spins, in sweeps, (20, 4) at the true couplings")
-        for name, row in times.items():
-            print(f"  {name:30}", *(f"{move} {x:6.2f} " for move, x in row.items()))
-    assert times["g=1, random M"]["in turn"] < 2
-    assert times["K, L x0.3, M_aa = 1.5"]["in turn"] < 4
-    assert times["K, L x0.3, ring of 1.5"]["in turn"] < 5
-    # How slow it is with a strong dense M depends on the network; tilted paths help in any case.
-    row = times["K, L x0.3, dense random M x3"]
-    assert row["in turn"] < 0.5 * row["path"]
+            times = sorted(measured(network(name, seed)) for seed in SEEDS)
+            row[move] = float(np.median(times))
+            with capsys.disabled():
+                print(f"  {name:30} {move:8} {row[move]:6.1f}   ", *(f"{x:.1f}" for x in times))
+    assert medians["g=1, random M"]["in turn"] < 2
+    assert medians["K, L x0.3, M_aa = 1.5"]["in turn"] < 4
+    assert medians["K, L x0.3, ring of 1.5"]["in turn"] < 5
+    # The slowest of many paths counts here: how slow it is depends on the network by a factor of ten.
+    assert medians["K, L x0.3, dense random M x3"]["in turn"] < 26

@@ -59,7 +59,7 @@ def test_the_strongest_edges_come_first() -> None:
 
 
 def test_it_says_what_to_do_about_a_fit_that_did_not_converge() -> None:
-    assert "max_iterations=10, or go on with start=fit.couplings" in fitted(max_iterations=5).summary()
+    assert "max_iterations=10, or continue with start=fit.couplings" in fitted(max_iterations=5).summary()
     reckless = fitted(step="gradient", rate=1e4, momentum=0.99)
     assert reckless.outcome == "diverged"
     assert "It diverged: fit again with a smaller rate" in reckless.summary()
@@ -81,7 +81,9 @@ def test_errors_afterwards_where_there_are_none() -> None:
     found = fitted(max_iterations=5)
     with pytest.raises(InputError, match="visible has 1999 steps, the training data had 2000"):
         found.with_errors(RECORDING[1:])
-    with pytest.raises(InputError, match="errors: are those of maximum likelihood; leave out"):
+    with pytest.raises(
+        InputError, match=r"errors: cannot be computed with learner.l1 or learner.decimate; leave"
+    ):
         fitted(l1=1.0, max_iterations=5).with_errors(RECORDING)
     with pytest.raises(InputError, match="couplings that diverged"):
         replace(found, outcome="diverged").with_errors(RECORDING)
@@ -123,7 +125,7 @@ def test_advice_is_written_as_flags_where_flags_are_used() -> None:
 
 def test_inputs_count_among_the_couplings_that_have_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     couplings = 6 * 6 + 2 * 12 + 8  # J, K, L, h and b
-    monkeypatch.setattr("kising.options.LARGEST_ERROR_MATRIX", couplings)
+    monkeypatch.setattr("kising.conflicts.LARGEST_ERROR_MATRIX", couplings)
     inputs = np.random.default_rng(2).standard_normal(2000)
     assert fitted(errors=True, max_iterations=2).standard_error is not None
     with pytest.raises(

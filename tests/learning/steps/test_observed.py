@@ -1,4 +1,4 @@
-"""The share of information that is left where hidden spins are not seen."""
+"""The share of information that is left where hidden spins are not observed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kising import Couplings, draw_couplings, simulate
 from kising.estimators.gibbs.chains import first_chains
 from kising.estimators.gradient import sampled_gradient
 from kising.kernels.counter import key_of
-from kising.learning.errors import information
+from kising.learning.errors.standard import information
 from kising.learning.state import Anchor
 from kising.learning.steps.metric import NOISY
 from kising.learning.steps.observed import LEAST_SHARE, observed_shares

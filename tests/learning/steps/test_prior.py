@@ -6,7 +6,7 @@ from support.brute_force import gradient_of_bonds, small_network
 
 from kising import Couplings, draw_couplings, fit, gradient, simulate
 from kising.blocks import BLOCKS
-from kising.learning.errors import information, standard_errors
+from kising.learning.errors.standard import information, standard_errors
 from kising.learning.layout import Rows
 from kising.learning.scores import nominal_scales
 from kising.learning.state import prepare

@@ -259,10 +259,16 @@ def test_the_known_share_is_that_of_the_truth() -> None:
             {"decimate": 1.5},
             "decimate=1.5: 1.5 is out of range; allowed: none, known, or a number with 0 < number",
         ),
-        ({"decimate": 0.5, "l1": 1.0}, "decimate: takes the place of learner.l1"),
-        ({"decimate": 0.5, "step": "gradient"}, "decimate: goes with learner.step: scaled alone"),
-        ({"decimate": 0.5, "estimator": "gibbs"}, "decimate: does not go with estimator gibbs"),
-        ({"l1": 0.5, "estimator": "gibbs"}, "l1: does not go with estimator gibbs"),
+        ({"decimate": 0.5, "l1": 1.0}, "decimate: excludes learner.l1"),
+        ({"decimate": 0.5, "step": "gradient"}, "decimate: needs learner.step: scaled"),
+        (
+            {"decimate": 0.5, "estimator": "gibbs", "hidden_couplings": True},
+            "decimate: with hidden couplings it does not work with estimator gibbs; leave it out, or use exact",
+        ),
+        (
+            {"l1": 0.5, "estimator": "gibbs", "hidden_couplings": True},
+            "l1: with hidden couplings it does not work with estimator gibbs",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(how: dict, message: str) -> None:

@@ -207,7 +207,7 @@ def test_a_long_run_sends_its_states_and_resumes_from_one(executor: Executor, tm
     saved = [event.saved for event in events if isinstance(event, Checkpoint)]
     (row,) = (row for event in events if isinstance(event, Rows) for row in event.rows)
     assert row["rmse_J"] == 64.0
-    assert 1 <= len(saved) <= 3
+    assert 1 <= len(saved) <= row["seconds"] / 0.25
     assert all(one is not None and one.seconds < row["seconds"] for one in saved)
     executor.submit(Batch(1, (run,), 1, None, None, saved={run.run_id: saved[-1]}))
     events = settle(executor, 1)
@@ -321,7 +321,15 @@ def test_a_run_that_always_kills_its_worker_fails_alone(killable: Executor) -> N
 
 def test_a_killed_worker_costs_what_came_after_the_checkpoint(killable: Executor, tmp_path: Path) -> None:
     # 32 steps, and every process dies at its eighth: too many deaths for a run that makes no progress.
-    run, store, committed = FakeRun(32, "count and die", str(tmp_path)), MemoryStore(), []
+    class NotingStore(MemoryStore):
+        """Notes what has arrived: a process dies when at least three of its steps are safe."""
+
+        def put(self, run_id: str, saved: Saved | None) -> None:
+            super().put(run_id, saved)
+            assert saved is not None
+            (tmp_path / "saved").write_text(saved.state.split()[1].decode())
+
+    run, store, committed = FakeRun(32, "count and die", str(tmp_path)), NotingStore(), []
     outcome = go([run], killable, committed, policy=Policy(checkpoint_seconds=0.15), checkpoint_store=store)
     assert (outcome.done, outcome.failed) == (1, 0)
     assert outcome.lost >= 3
@@ -335,10 +343,11 @@ def test_a_killed_worker_costs_what_came_after_the_checkpoint(killable: Executor
 def test_a_run_that_hangs_is_killed(killable: Executor, act: str) -> None:
     source = [FakeRun(n, act if n == 2 else "square") for n in range(12)]
     committed: list[dict[str, object]] = []
-    outcome = go(source, killable, committed, need=Need(timeout=0.5), policy=Policy(timeout_grace=0.5))
+    # Long enough for the others: on a busy machine a worker may not get a core for a second.
+    outcome = go(source, killable, committed, need=Need(timeout=1.5), policy=Policy(timeout_grace=1.5))
     assert by_id(committed).keys() == {run.run_id for run in source}
     assert tuple(one[:2] for one in outcome.failures) == (
-        (source[2].run_id, "timed out after 0.5 s (resources.timeout)"),
+        (source[2].run_id, "timed out after 1.5 s (resources.timeout)"),
     )
 
 

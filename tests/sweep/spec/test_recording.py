@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from support.spin_data import random_spins
 
 from kising.errors import RecordingError, SpecError
@@ -124,14 +125,14 @@ MISTAKES = {
     ),
     "signs": (
         {"learner": {"start": "signs"}},
-        "learner.start: signs needs true couplings, and a recording (data.file) has none; say random",
+        "learner.start: signs needs true couplings, and a recording (data.file) has none; use random",
     ),
     "known": ({"learner": {"decimate": "known"}}, "learner.decimate: known needs true couplings"),
     "pruned": ({"score": {"pruned": True}}, "score.pruned: true needs true couplings"),
     "infer": ({"task": "infer"}, "data.file: task infer needs true couplings"),
     "couplings": (
         {"keep": {"couplings": True}},
-        "keep.couplings: true couplings are kept beside learned ones",
+        "keep.couplings: it also keeps true couplings",
     ),
     "visible": (
         {"axes": {"model.hidden": [1], "model.visible": [2, 3]}},
@@ -229,12 +230,39 @@ def test_ids_depend_on_what_was_read_not_on_how(file: Path, tmp_path: Path) -> N
     assert not set(point_ids(other)) & set(point_ids(one))
 
 
+def test_gaps_are_kept_unless_they_are_to_be_dropped(file: Path) -> None:
+    spins = random_spins(90, 4).astype(float)
+    spins[[20, 50], [1, 2]] = np.nan
+    np.savez(file, spins=spins)
+    kept = spec_of(file)
+    assert (kept.data.length, kept.data.absent) == (90, pytest.approx(2 / 360))
+    assert recording_of(kept.data).n_missing == 2
+    assert parse_spec(yaml.safe_load(dump_spec(kept))) == kept
+    assert {point.data.has_gaps for point in Plan.of(kept).points} == {True}
+    dropped = spec_of(file, data={"file": str(file), "gaps": "drop"}, learner={"estimator": "bp"})
+    assert (dropped.data.length, dropped.data.absent) == (88, 0.0)
+    assert recording_of(dropped.data).n_missing == 0
+    for learner, message in (
+        (
+            {"estimator": "bp"},
+            "the recording has some; use auto, exact, gibbs, or leave out steps with gaps",
+        ),
+        ({"l1": 0.5}, "gibbs, which auto uses where entries are missing"),
+        ({"step": "gradient"}, "gibbs, which auto uses where entries are missing"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            spec_of(file, learner=learner)
+
+
 def test_mistakes_of_reading_are_named(file: Path, spike_times: Path) -> None:
     cases = [
         ({"file": str(spike_times), "bin": 20}, "data.bin: 20 is not a duration"),
         ({"file": str(file), "key": "nothing"}, "data.file: "),
         ({"file": str(spike_times), "bin": "20ms", "trials": "nowhere.csv"}, "nowhere.csv: cannot read"),
-        ({"length": 100, "bin": "20ms"}, "data.bin: says how data.file is read, and there is none"),
+        (
+            {"length": 100, "bin": "20ms"},
+            "data.bin: describes how data.file is read, but there is no data.file",
+        ),
     ]
     for data, message in cases:
         with pytest.raises(SpecError) as caught:
@@ -251,7 +279,7 @@ def test_spins_that_are_silent_in_some_training_data_have_no_part(tmp_path: Path
     assert spec.model.visible == 4
     recording = recording_of(spec.data)
     assert recording.columns == (0, 1, 2, 3)
-    assert "no part in the scores: spin 4 never changed in the training data" in recording.notes[-1]
+    assert "left out: spin 4 never changed in the training data" in recording.notes[-1]
     np.save(tmp_path / "spins.npy", spins[:, 4:])
     with pytest.raises(SpecError, match="every spin is constant in the training data of some fold"):
         spec_of(tmp_path / "spins.npy")

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from kising.errors import LockedError
+from kising.sweep.store.directory import is_dead
 from kising.sweep.store.mirror.places import ConflictError, Place, UnreachableError
 
 KEY: Final = "lease.json"
@@ -120,10 +121,4 @@ def _is_dead(data: bytes) -> bool:
     pid = found.get("pid")
     if found.get("host") != socket.gethostname() or not isinstance(pid, int) or not 0 < pid < 2**31:
         return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
+    return is_dead(pid)

@@ -9,7 +9,7 @@ with the mean over outcomes s(t+1) given the past (`exact/tangent.py`, which dra
 steps make a matrix of N vectors ψ, at least LEAST_DRAWS for every coupling. The inverse of a mean of N outer products
 of D numbers is too large by about N/(N - D): errors are corrected for that.
 
-What the recording would tell if the hidden spins were seen, ⟨(1 - tanh² F_k) x xᵀ⟩ row by row, comes from sampled
+What the recording would tell if the hidden spins were observed, ⟨(1 - tanh² F_k) x xᵀ⟩ row by row, comes from sampled
 paths. It only decides which couplings are not determined (`information.py`).
 """
 
@@ -20,7 +20,7 @@ from kising.estimators.parallel import one_blas_thread
 from kising.estimators.registry import entry
 from kising.estimators.slices import Slices
 from kising.estimators.steps import Steps
-from kising.learning.information import inverse_diagonal, moved_biases, prior_information
+from kising.learning.errors.information import inverse_diagonal, moved_biases, prior_information
 from kising.learning.layout import Rows, from_rows
 from kising.model import Array, Couplings
 from kising.seeds import Seed

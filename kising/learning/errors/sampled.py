@@ -1,6 +1,6 @@
 """Standard errors from sampled paths: where hidden spins act on each other, or entries are missing.
 
-If all spins were seen, the score and the information of a step would be, row by row,
+If all spins were observed, the score and the information of a step would be, row by row,
 
     S_k(t) = (z_k(t+1) - tanh H_k(t+1)) x(t)         B of row k: (1 - tanh² H_k(t+1)) x xᵀ,   x = (s, 1, u, σ)
 
@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.estimators.parallel import one_blas_thread
-from kising.estimators.paths.network import Network, network_of
+from kising.estimators.paths.network import Network
 from kising.estimators.paths.sampled import swept
 from kising.estimators.paths.statistics import window
 from kising.estimators.paths.timeline import Timeline
 from kising.estimators.sampling import Sampling
 from kising.estimators.slices import Slices
-from kising.learning.information import inverse_diagonal, moved_biases, prior_information
+from kising.learning.errors.information import inverse_diagonal, moved_biases, prior_information
 from kising.learning.layout import Rows, from_rows, rows_of
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
@@ -62,7 +62,8 @@ def sampled_standard_errors(
     """The standard error of every coupling; infinite where the recording does not determine it. `shift` and
     `widths` are those of `standard_errors`.
     """
-    network, timeline = network_of(couplings), Timeline.of(slices)
+    timeline = Timeline.of(slices)
+    network = timeline.network(couplings)
     columns = _learned_columns(couplings)
     size = sum(x.size for x in couplings)
     n_steps = int(np.sum(timeline.sources))

@@ -30,10 +30,10 @@ from kising.estimators.gibbs.chains import first_chains, sweep
 from kising.estimators.parallel import one_blas_thread
 from kising.estimators.slices import Slices, as_slices
 from kising.kernels.counter import key_of
-from kising.learning.information import inverse_diagonal, moved_biases
+from kising.learning.errors.information import inverse_diagonal, moved_biases
+from kising.learning.errors.paths import exact_errors, path_standard_errors
+from kising.learning.errors.sampled import sampled_standard_errors
 from kising.learning.layout import Rows, from_rows, rows_of
-from kising.learning.path_errors import exact_errors, path_standard_errors
-from kising.learning.sampled_errors import sampled_standard_errors
 from kising.learning.steps.prior import precisions
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed

@@ -1,0 +1,1 @@
+"""Standard errors of learned couplings, from the observed information."""

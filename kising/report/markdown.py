@@ -1,0 +1,97 @@
+"""A sweep's findings as a page in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from kising.messages import plural
+from kising.sweep.spec import SweepSpec
+from kising.sweep.store.records import Manifest
+
+
+class Entry(NamedTuple):
+    """What a page is made of."""
+
+    name: str
+    spec: SweepSpec
+    manifest: Manifest
+    runs: pd.DataFrame
+    claims: Sequence[Mapping[str, Any]]
+    """findings as report.json has them"""
+    figures: Sequence[tuple[Mapping[str, Any], str]]
+    """figures as report.json has them, each with its file in the folder figures/"""
+    notes: str
+    """written by hand, Markdown"""
+    tables: Path
+    """the directory with the tables that it was made from"""
+
+
+def markdown(entry: Entry) -> str:
+    """The page."""
+    lines = [f"# {entry.name}", "", *_lead(entry)]
+    if entry.notes:
+        lines += ["", entry.notes]
+    if entry.claims:
+        lines += ["", "## Claims", *_claims(entry.claims)]
+    for figure, file in entry.figures:
+        lines += [
+            "",
+            f"## {figure['title']}",
+            "",
+            f"![{figure['title']}](figures/{file})",
+            "",
+            figure["caption"],
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _lead(entry: Entry) -> Iterator[str]:
+    runs, made = entry.runs, entry.manifest
+    if entry.spec.description:
+        yield from (entry.spec.description, "")
+    yield f"    {made.command}"
+    yield ""
+    failed = int((runs["status"] == "failed").sum())
+    hours = runs["seconds"].astype(float).sum() / 3600
+    numerics = ", ".join(str(x) for x in sorted(runs["numerics"].unique()))
+    yield (
+        f"{plural(len(runs) - failed, 'run')}, {failed} failed, {hours:.2g} core-hours. "
+        f"Finished {made.updated}; kising {made.packages.get('kising', '?')}, numerics {numerics}, commit "
+        f"{(made.commit or 'unknown')[:12]}; Python {made.python}, "
+        + ", ".join(f"{name} {version}" for name, version in made.packages.items() if name != "kising")
+        + "."
+    )
+    yield ""
+    yield f"`kising report {entry.tables}` draws it again from the tables there."
+
+
+def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for (figure, claim, rule), found in groupby(claims, lambda x: (x["figure"], x["claim"], x["rule"])):
+        rows = list(found)
+        counts = [f"{sum(x['verdict'] == verdict for x in rows)} {verdict}" for verdict in _verdicts(rows)]
+        source = "Not in the paper" if figure in ("kising", "proposed") else f"Figure {figure}"
+        yield from ("", f"**{claim}** {source}: {', '.join(counts)}. ({_sentence(rule)})", "")
+        yield "| where | quantity | value | 95% interval | verdict |"
+        yield "|---|---|---|---|---|"
+        for row in rows:
+            measured = row["measured"]
+            interval = f"{_number(measured['low'])} .. {_number(measured['high'])}"
+            cells = (row["where"], row["quantity"], _number(measured["value"]), interval, row["verdict"])
+            yield f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _verdicts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["verdict"] for row in rows))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
