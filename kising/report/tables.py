@@ -52,8 +52,10 @@ class Tables:
         start = time.monotonic()
         self._store.write_runs(self._plan.ids)
         frames = self.compute()
-        for name, frame in _derived(frames).items():
+        derived = _derived(frames)
+        for name, frame in derived.items():
             self._store.write_table(name, frame)
+        self._store.note_tables(["runs", *derived])
         self._written = time.monotonic()
         self._took = self._written - start
         return frames

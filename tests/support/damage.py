@@ -1,7 +1,7 @@
 """Damages every kind of file at random, and checks that no damaged byte is read as data and that damage is noticed.
 
-Of a file without a place for a checksum, such as a parquet table, some bytes mean nothing: damage that leaves every
-value as it was, bit for bit, is harmless, and is counted apart.
+Some bytes of a saved fit mean nothing: damage that leaves every value as it was, bit for bit, is harmless, and is
+counted apart.
 """
 
 from __future__ import annotations
@@ -148,6 +148,7 @@ class Shelf:
             "states of runs": (sorted(self._states.checkpoints.iterdir()), self.judge_state),
             "tables": (tables, self.judge_table),
             "manifests": ([self.directory.manifest_file], self.judge_manifest),
+            "checksums of tables": ([self.directory.tables_file], self.judge_digests),
             "progress files": ([self.directory.progress_file], self.judge_progress),
             "parts in a mirror": (sorted((mirror / "parts").iterdir()), self.judge_mirror),
             "logs in a mirror": ([mirror / "parts.log"], self.judge_mirror),
@@ -191,8 +192,10 @@ class Shelf:
         return b"state of a run" * (number + 20), 1.0 + number
 
     def judge_table(self, path: Path) -> Found:
-        """`verify` would say that it differs from the parts, or it has the same values."""
+        """`verify` says that it differs from the parts."""
         store = Store.open(self.directory, writable=False)
+        if path.stem in store.altered_tables():
+            return Found(noticed=True)
         if path.name == "runs.parquet":
             current = store.runs_file_is_current(self.sweep.plan.ids)
         else:
@@ -206,6 +209,12 @@ class Shelf:
         """It is not read, and `verify` tells."""
         report = verify(self.directory, self.sweep.plan)
         return Found(noticed=not report.in_order, read_as_data=self.directory.read_manifest() is not None)
+
+    def judge_digests(self, path: Path) -> Found:
+        """`verify` tells. Without it tables are compared with the parts alone, as those of older versions are."""
+        report = verify(self.directory, self.sweep.plan)
+        gone = not path.exists()
+        return Found(noticed=not report.in_order or gone, read_as_data=report.in_order and not gone)
 
     def judge_progress(self, path: Path) -> Found:
         """It tells nothing about results: no command stumbles over it, and `verify` finds them in order."""
@@ -269,7 +278,8 @@ WEIGHTS = {
     "logs of parts": 10,
     "states of runs": 15,
     "tables": 15,
-    "manifests": 5,
+    "manifests": 3,
+    "checksums of tables": 2,
     "progress files": 3,
     "parts in a mirror": 5,
     "logs in a mirror": 2,

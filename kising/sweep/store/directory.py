@@ -32,6 +32,7 @@ class SweepDirectory:
         self.sweep_file = path / "sweep.yaml"
         self.manifest_file = path / "manifest.json"
         self.progress_file = path / "progress.json"
+        self.tables_file = path / "tables.json"
         self.driver_file = path / "driver.json"
         self.lock_file = path / ".lock"
         self.parts = path / "parts"

@@ -111,25 +111,14 @@ class Progress(_Record):
     updated: float  # seconds since 1970, by the clock of that host
 
 
-class Manifest(_Record):
-    """manifest.json: what made the results. No result depends on it: every session rewrites it.
+class _Checked(_Record):
+    """A record that carries the SHA-256 of its other fields.
 
-    It carries the SHA-256 of its other fields. Older versions wrote none, and no fields that are unknown here.
+    Older versions of kising wrote none, and no fields that are unknown here.
     """
 
-    numerics: int
-    python: str
-    packages: dict[str, str]
-    commit: str | None  # of a source checkout; ends in -dirty when files differ from it
-    host: str
-    cpus: int
-    platform: str
-    created: str
-    updated: str
-    command: str
-
     @classmethod
-    def read(cls, path: Path) -> Manifest | None:
+    def read(cls, path: Path) -> Self | None:
         """Read the record; None when it is missing, garbled, or not as it was written."""
         try:
             found = json.loads(read_regular(path, LARGEST))
@@ -146,6 +135,27 @@ class Manifest(_Record):
         fields = self.model_dump()
         text = json.dumps(fields | {_CHECKSUM: _digest(fields)}, indent=1)
         atomic_write(path, text.encode() + b"\n", durable=durable)
+
+
+class TableDigests(_Checked):
+    """tables.json: the SHA-256 of every table, as the last session wrote it."""
+
+    tables: dict[str, str]
+
+
+class Manifest(_Checked):
+    """manifest.json: what made the results. No result depends on it: every session rewrites it."""
+
+    numerics: int
+    python: str
+    packages: dict[str, str]
+    commit: str | None  # of a source checkout; ends in -dirty when files differ from it
+    host: str
+    cpus: int
+    platform: str
+    created: str
+    updated: str
+    command: str
 
     @classmethod
     def of_this_process(cls, *, numerics: int, command: str, created: str | None) -> Manifest:

@@ -10,8 +10,9 @@ beside a driver.
 
 from __future__ import annotations
 
+import hashlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -56,6 +57,7 @@ from kising.sweep.store.parts import (
     number_of,
     parts_to_merge,
 )
+from kising.sweep.store.records import TableDigests
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -190,6 +192,23 @@ class Store:
         with AtomicFile(self.directory.path) as file:
             write_frame(file.handle, name, frame)
             return file.publish(f"{name}.parquet")
+
+    def note_tables(self, names: Iterable[str]) -> None:
+        """Write tables.json: what these tables are now, so that `verify` knows any other byte in them."""
+        found = {name: _digest_of(self.directory.path / f"{name}.parquet") for name in names}
+        self.directory.check_locked()
+        record = TableDigests(tables={name: digest for name, digest in found.items() if digest is not None})
+        record.write(self.directory.tables_file, durable=True)
+
+    def altered_tables(self) -> set[str]:
+        """The tables that are not as they were written; of older versions of kising nothing is known."""
+        record = TableDigests.read(self.directory.tables_file)
+        known = {} if record is None else record.tables
+        return {
+            name
+            for name, digest in known.items()
+            if _digest_of(self.directory.path / f"{name}.parquet") != digest
+        }
 
     def identities(self) -> Iterator[PartRows]:
         """Yield the identities in every readable part, for verification; unreadable parts are left out."""
@@ -351,6 +370,15 @@ class Store:
                 return holds(handle, self._blocks(order))
         except OSError:
             return False
+
+
+def _digest_of(path: Path) -> str | None:
+    """The SHA-256 of a file; None where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() if path.is_file() else None
+    except OSError:
+        return None
 
 
 def _retry_while_parts_change(read: Callable[[], _Result]) -> _Result:

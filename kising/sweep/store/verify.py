@@ -17,6 +17,7 @@ from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.identities import misfits
 from kising.sweep.store.inventory import Inventory
 from kising.sweep.store.parts import Damaged, PartFiles
+from kising.sweep.store.records import TableDigests
 from kising.sweep.store.run_store import Store
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class VerifyReport:
     quarantined: tuple[str, ...]  # parts set aside earlier
     inventory: Inventory  # parts that have vanished, or that the log does not hold
     tables: Mapping[str, TableState]  # whether each table agrees with the parts
-    manifest: bool  # whether manifest.json is there and as it was written
+    records: tuple[str, ...]  # manifest.json and tables.json, where they are not as they were written
 
     @property
     def sound(self) -> bool:
@@ -61,9 +62,9 @@ class VerifyReport:
 
     @property
     def in_order(self) -> bool:
-        """Nothing at all is missing, damaged or forged: no run, no part, no line of the log, no table, no manifest."""
+        """Nothing at all is missing, damaged or forged: no run, no part, no line of the log, no table, no record."""
         current = all(state == "current" for state in self.tables.values())
-        return self.sound and current and self.manifest and not self.missing and not self._unexplained
+        return self.sound and current and not self.records and not self.missing and not self._unexplained
 
     @property
     def _unexplained(self) -> tuple[str, ...]:
@@ -115,14 +116,18 @@ def verify(directory: SweepDirectory, plan: Plan, derive: Derive = lambda store,
         quarantined=PartFiles(directory).quarantined(),
         inventory=scan.inventory,
         tables=dict(_tables(directory, store, plan, derive)),
-        manifest=directory.read_manifest() is not None,
+        records=tuple(_damaged_records(directory)),
     )
 
 
 def _tables(
     directory: SweepDirectory, store: Store, plan: Plan, derive: Derive
 ) -> Iterator[tuple[str, TableState]]:
+    altered = store.altered_tables()
+
     def state(name: str, current: Callable[[], bool]) -> tuple[str, TableState]:
+        if name in altered and (directory.path / f"{name}.parquet").exists():
+            return name, "stale"
         if not (directory.path / f"{name}.parquet").exists():
             return name, "missing"
         return name, "current" if current() else "stale"
@@ -130,6 +135,14 @@ def _tables(
     yield state("runs", lambda: store.runs_file_is_current(plan.ids))
     for name, frame in derive(store, plan).items():
         yield state(name, lambda name=name, frame=frame: store.table_is_current(name, frame))  # type: ignore[misc]
+
+
+def _damaged_records(directory: SweepDirectory) -> Iterator[str]:
+    if directory.read_manifest() is None:
+        yield directory.manifest_file.name
+    # Older versions of kising wrote no tables.json.
+    if directory.tables_file.exists() and TableDigests.read(directory.tables_file) is None:
+        yield directory.tables_file.name
 
 
 def _sentences(report: VerifyReport) -> Iterator[str]:
@@ -176,8 +189,8 @@ def _sentences(report: VerifyReport) -> Iterator[str]:
         elif state == "missing":
             yield f"{name}.parquet is missing: `kising run` on this directory writes it"
 
-    if not report.manifest:
-        yield "manifest.json, which says what made these runs, is missing or damaged: the next `kising run` writes it"
+    for name in report.records:
+        yield f"{name} is missing or damaged: the next `kising run` writes it anew"
 
 
 def _first(names: Iterable[str], count: int) -> Iterator[str]:

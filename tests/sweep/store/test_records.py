@@ -65,8 +65,8 @@ class TestRecords:
         assert first.numerics == 7
         assert {"kising", "numpy", "pyarrow"} <= set(first.packages)
         assert sweep.read_manifest() == first
-        text = json.loads(sweep.manifest_file.read_text())
-        sweep.manifest_file.write_text(json.dumps(text | {"created": "long ago"}))
+        older = first.model_copy(update={"created": "long ago"})
+        older.write(sweep.manifest_file, durable=False)
         assert sweep.write_manifest(numerics=8, command="again").created == "long ago"
         sweep.manifest_file.write_bytes(b"\x00\xff")
         assert sweep.write_manifest(numerics=8, command="again").created != "long ago"

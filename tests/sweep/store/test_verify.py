@@ -52,6 +52,7 @@ def runs(plan: Plan) -> list[Run]:
 def store(tmp_path: Path, plan: Plan) -> Iterator[Store]:
     directory = SweepDirectory.create(tmp_path / "sweep")
     directory.write_sweep(dump_spec(plan.spec))
+    directory.write_manifest(numerics=1, command="")
     with directory.lock():
         yield Store.open(directory)
 
@@ -224,6 +225,30 @@ def test_everything_that_is_missing_or_forged_is_out_of_order(
     assert not verdict()[0]
     finished.write_runs(plan.ids)
     assert verdict()[0]
+
+
+def test_any_byte_of_a_table_or_record_counts(finished: Store, plan: Plan) -> None:
+    """Also those of a table that pandas reads as before: somebody has touched it."""
+    finished.note_tables(["runs"])
+    directory = finished.directory
+    assert verify(directory, plan).in_order
+    for path in (directory.runs_file, directory.manifest_file, directory.tables_file):
+        good = path.read_bytes()
+        for place in range(0, len(good), 1 + len(good) // 50):
+            path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+            assert not verify(directory, plan).in_order, (path.name, place)
+        path.write_bytes(good)
+    assert verify(directory, plan).in_order
+    directory.manifest_file.unlink()
+    assert "manifest.json is missing or damaged" in "\n".join(verify(directory, plan).lines())
+
+
+def test_a_torn_log_is_out_of_order(finished: Store, plan: Plan) -> None:
+    log = finished.directory.parts_log
+    log.write_bytes(log.read_bytes() + b"0123 half a li")
+    report = verify(finished.directory, plan)
+    assert not report.in_order
+    assert "ends in the middle of a line" in "\n".join(report.lines())
 
 
 def test_derived_tables_are_compared(finished: Store, plan: Plan) -> None:

@@ -229,7 +229,7 @@ class Mirror:
                 self._copied_parts.remove(name)
         self._copy_checkpoints()
         if tables:
-            for path in sorted(directory.path.glob("*.parquet")):
+            for path in (*sorted(directory.path.glob("*.parquet")), directory.tables_file):
                 self._lease.renew()
                 self._put_if_new(path.name, _content(path))
         self._answered()
