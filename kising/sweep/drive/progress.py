@@ -196,7 +196,9 @@ def describe(snapshot: Snapshot) -> str:
         rate = snapshot.rate
         parts.append(speed(rate))
     if snapshot.eta is not None:
-        parts.append(f"{duration(snapshot.eta)} left")
+        # Before the first run has ended, nobody knows whether workers still compile.
+        more = "" if snapshot.rate is not None or not snapshot.eta else " and the time to compile"
+        parts.append(f"{duration(snapshot.eta)}{more} left")
     parts.append(plural(snapshot.workers, "worker"))
     if len(snapshot.hosts) > 1:
         parts.append(plural(len(snapshot.hosts), "host"))
