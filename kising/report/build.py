@@ -185,9 +185,7 @@ def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]
     # By the clock of the driver's host; nothing but this line depends on it.
     progress = directory.read_progress()
     if progress is not None:
-        made["last update"] = (
-            f"{datetime.fromtimestamp(progress.updated, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        )
+        made["last update"] = f"{datetime.fromtimestamp(progress.updated, UTC):%Y-%m-%d %H:%M:%S} UTC"
     return made
 
 
