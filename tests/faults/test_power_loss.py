@@ -61,11 +61,13 @@ def test_what_was_not_synced_may_be_gone_or_garbled(tmp_path: Path) -> None:
     assert read_tree(tmp_path / "d") == {"safe": b"z" * 10}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mirror", [False, True])
 def test_a_sweep(tmp_path: Path, judged: Callable[..., None], mirror: bool) -> None:
     judged(lambda counts: SweepTrials(tmp_path / "trials", "learn", counts, mirror=mirror).run(6))
 
 
+@pytest.mark.slow
 def test_a_fit(tmp_path: Path, judged: Callable[..., None]) -> None:
     judged(lambda counts: FitTrials(tmp_path / "trials", counts).run(8))
 
@@ -84,5 +86,8 @@ def test_many_losses(tmp_path: Path, judged: Callable[..., None], request: pytes
 
 
 @pytest.mark.faults
-def test_every_moment_of_a_sweep(tmp_path: Path, judged: Callable[..., None]) -> None:
-    judged(lambda counts: SweepTrials(tmp_path / "trials", "learn", counts).run_through())
+def test_moments_of_a_sweep_in_turn(
+    tmp_path: Path, judged: Callable[..., None], request: pytest.FixtureRequest
+) -> None:
+    losses = request.config.getoption("--power-losses")
+    judged(lambda counts: SweepTrials(tmp_path / "trials", "learn", counts).run_through(losses))

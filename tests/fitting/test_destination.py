@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from support.disk_recorder import Recorder, write_tree
+from support.power_loss import states_after_loss
 
 from kising import draw_couplings, simulate
+from kising.atomic import atomic_write
 from kising.cli import main
 from kising.errors import LockedError
 from kising.fitting.destination import MARKER, check_folder, hold_folder, make_folder, write_results
@@ -144,3 +147,29 @@ def test_fit_json_is_there_only_while_all_files_belong_together(tmp_path) -> Non
         write_results(out, {"fit.json": b"2", "a": b"2", "b": b"2"}, "fit.json")
     assert not (out / "fit.json").exists()
     assert check_folder(out) == out
+
+
+def test_after_a_power_loss_fit_json_is_not_beside_files_of_another_fit(tmp_path) -> None:
+    out = tmp_path / "out"
+    make_folder(out)
+    write_results(out, {"fit.json": b"1", "a": b"1", "b": b"1"}, "fit.json")
+    with Recorder(out) as recorder:
+        write_results(out, {"fit.json": b"2", "a": b"2", "b": b"2"}, "fit.json")
+    found = {
+        tuple(state.get(name) for name in ("fit.json", "a", "b")) for state in states_after_loss(recorder)
+    }
+    assert {b"1", b"2", None} == {closing for closing, *_ in found}
+    assert all(closing is None or {closing} == set(others) for closing, *others in found)
+
+
+def test_after_a_power_loss_a_folder_is_taken_again(tmp_path) -> None:
+    """Whatever the disk kept of a new folder, the same command goes on."""
+    place = tmp_path / "place"
+    place.mkdir()
+    with Recorder(place) as recorder:
+        make_folder(place / "out")
+        atomic_write(place / "out" / "checkpoint", b"1")
+    for number, state in enumerate(states_after_loss(recorder)):
+        root = tmp_path / str(number)
+        write_tree(root, state)
+        assert check_folder(root / "out") == root / "out"

@@ -27,7 +27,7 @@ from support.fault_injector import FIT_STEPS, MIRROR_STEPS, STEPS
 from support.judging import CampaignCounts, FitJudge, Judge, ReferencedFit, ReferencedSweep
 from support.victims import FITS, ON_RAY, SHORT, shortened, write_recording
 
-LONGEST_SESSION = 0.2  # seconds of computing before a driver in process is killed
+LONGEST_SESSION = 0.14  # seconds of computing before a driver in process is killed
 MOST_KILLS = 150  # of the drivers of one sweep; the next driver is left alone
 MOST_WORKERS = 40  # killed under one driver
 LAST = ("tables", "fit results")  # steps at the end of a session

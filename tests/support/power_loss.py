@@ -12,7 +12,7 @@ fsync of a file says nothing of its name, and fsync of a directory nothing of wh
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -21,6 +21,7 @@ from support.disk_recorder import (
     Create,
     Mark,
     Operation,
+    Recorder,
     Rename,
     Sync,
     Tree,
@@ -92,6 +93,20 @@ class _Folder:
                 else:
                     found[change.name] = change.node
         return found
+
+
+def states_after_loss(recorder: Recorder, *, tries: int = 60) -> Iterator[Tree]:
+    """States that a disk may have if power is lost at any moment of a record: some of every moment, without repeats."""
+    for moment in range(len(recorder.operations) + 1):
+        seen: list[Tree] = []
+        for number in range(tries):
+            disk = Disk(recorder.initial, recorder.first_nodes)
+            disk.replay(recorder.operations[:moment])
+            generator = random.Random(f"{moment} {number}")
+            state = disk.after_loss(generator, generator.choice(("nothing", "all", "beginning", "any")))
+            if state not in seen:
+                seen.append(state)
+                yield state
 
 
 class Disk:

@@ -141,10 +141,12 @@ class SweepTrials:
                 self._forget()
         self.session(tree)
 
-    def run_through(self, *, stride: int = 1) -> None:
-        """Lose power before every operation of one session: nothing that was not synced is kept, and all of it."""
+    def run_through(self, losses: int) -> None:
+        """Lose power before operations of one session, all if there are enough losses: nothing that was not synced is
+        kept, and all of it.
+        """
         recorder = self.session({})
-        for moment in range(0, len(recorder.operations) + 1, stride):
+        for moment in range(0, len(recorder.operations) + 1, max(1, 2 * len(recorder.operations) // losses)):
             for memory in ("nothing", "all"):
                 self._forget()
                 self._counts.losses[self._name] += 1
