@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -112,8 +113,10 @@ class Campaign:
     def _kill_fit(
         self, server: ForkingServer, fit: ReferencedFit, fits: list[ReferencedFit], kills: int
     ) -> None:
-        # Fits of two kinds replace each other in one folder.
+        # Fits of two kinds replace each other in one folder, or begin with none.
         judge = FitJudge(fit, fits, self._place / "folder", self.counts)
+        if self._random.random() < 0.5:
+            shutil.rmtree(judge.out, ignore_errors=True)
         arguments = [*fit.arguments, "--out", str(judge.out)]
 
         def drive(step: str, nth: int, cpu: float | None) -> int:
