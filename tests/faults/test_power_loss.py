@@ -5,9 +5,11 @@ The long version is `pytest -m faults --power-losses 1000 tests/faults/test_powe
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from support.disk_recorder import Recorder, read_tree
@@ -65,6 +67,33 @@ def test_what_was_not_synced_may_be_gone_or_garbled(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mirror", [False, True])
 def test_a_sweep(tmp_path: Path, judged: Callable[..., None], mirror: bool) -> None:
     judged(lambda counts: SweepTrials(tmp_path / "trials", "learn", counts, mirror=mirror).run(6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "careless"),
+    [
+        ("kising.atomic.sync_directory", lambda path: None),
+        ("kising.sweep.store.parts.atomic_write", functools.partial(atomic_write, durable=False)),
+        ("kising.sweep.store.checkpoints.atomic_write", functools.partial(atomic_write, durable=False)),
+    ],
+    ids=["directories", "parts", "checkpoints"],
+)
+def test_a_store_that_does_not_sync_is_found_out(
+    tmp_path: Path, fault_seed: int, name: str, careless: Callable[..., object]
+) -> None:
+    """The judge can say no."""
+    counts = PowerCounts(fault_seed)
+    with patch(name, careless):
+        trials = SweepTrials(tmp_path / "trials", "learn", counts)
+        for _ in range(30):
+            try:
+                trials.run(1)
+            except AssertionError:  # of a session that went on from what was left
+                return
+            if (counts.lost, counts.wrong, counts.between) != (0, 0, []):
+                return
+    raise AssertionError("nobody has noticed")
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -27,7 +28,6 @@ from support.fault_injector import FIT_STEPS, MIRROR_STEPS, STEPS
 from support.judging import CampaignCounts, FitJudge, Judge, ReferencedFit, ReferencedSweep
 from support.victims import FITS, ON_RAY, SHORT, shortened, write_recording
 
-LONGEST_SESSION = 0.14  # seconds of computing before a driver in process is killed
 MOST_KILLS = 150  # of the drivers of one sweep; the next driver is left alone
 MOST_WORKERS = 40  # killed under one driver
 LAST = ("tables", "fit results")  # steps at the end of a session
@@ -112,8 +112,10 @@ class Campaign:
     def _kill_fit(
         self, server: ForkingServer, fit: ReferencedFit, fits: list[ReferencedFit], kills: int
     ) -> None:
-        # Fits of two kinds replace each other in one folder.
+        # Fits of two kinds replace each other in one folder, or begin with none.
         judge = FitJudge(fit, fits, self._place / "folder", self.counts)
+        if self._random.random() < 0.5:
+            shutil.rmtree(judge.out, ignore_errors=True)
         arguments = [*fit.arguments, "--out", str(judge.out)]
 
         def drive(step: str, nth: int, cpu: float | None) -> int:
@@ -133,7 +135,7 @@ class Campaign:
         """Start drivers and kill them, until one gets to the end."""
         for driver in range(MOST_KILLS + 1):
             enough = driver == MOST_KILLS or self._killed("in process") >= kills
-            step, nth, cpu = ("-", 1, None) if enough else self._fault(steps, judge.is_nearly_done)
+            step, nth, cpu = ("-", 1, None) if enough else self._fault(steps, judge)
             self.counts.drivers += 1
             status = drive(step, nth, cpu)
             timed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF
@@ -189,11 +191,11 @@ class Campaign:
         missing = [step for step in steps if step not in self.counts.steps]
         return self._random.choice(missing if missing and self._random.random() < 0.5 else steps)
 
-    def _fault(self, steps: tuple[str, ...], nearly_done: bool) -> tuple[str, int, float | None]:
+    def _fault(self, steps: tuple[str, ...], judge: Judge | FitJudge) -> tuple[str, int, float | None]:
         """The step at which the driver kills itself, at which occurrence, and the seconds of computing until it is
         killed, None: it may finish. Where only the end is left to do, it is disturbed at most there.
         """
-        if nearly_done:
+        if judge.is_nearly_done:
             last = [step for step in steps if step.startswith(LAST)]
             missing = [step for step in last if step not in self.counts.steps]
             return (
@@ -202,10 +204,10 @@ class Campaign:
                 None,
             )
         if self._random.random() < 0.4:
-            return "-", 1, self._random.uniform(0, LONGEST_SESSION)
+            return "-", 1, self._random.uniform(0, judge.longest_session)
         step = self._next_step(tuple(step for step in steps if not step.startswith(LAST)))
         often = step in self.counts.steps
-        return step, self._random.choice((1, 1, 1, 2, 4)) if often else 1, 1.5 * LONGEST_SESSION
+        return step, self._random.choice((1, 1, 1, 2, 4)) if often else 1, 1.5 * judge.longest_session
 
     def _run_on_ray(self, sweep: ReferencedSweep, judge: Judge, kills: int, *, undisturbed: bool) -> bool:
         """Run one driver; return whether it has finished the sweep."""

@@ -141,6 +141,9 @@ class ReferencedSweep:
 class Judge:
     """Compares the rows of one disturbed sweep with the reference."""
 
+    longest_session = 0.14
+    """seconds of computing before a driver is killed: enough for some commits"""
+
     def __init__(
         self, sweep: ReferencedSweep, out: Path, counts: CampaignCounts, *, mirrored: bool = False
     ) -> None:
@@ -231,16 +234,19 @@ class ReferencedFit:
 class FitJudge:
     """Compares a folder of fits with the references; fits of two kinds replace each other in it."""
 
+    longest_session = 0.5
+    """seconds of computing before a fit is killed: enough for some checkpoints"""
+
     def __init__(
         self, fit: ReferencedFit, fits: Sequence[ReferencedFit], out: Path, counts: CampaignCounts
     ) -> None:
         """`fit` is made now; any of `fits` may have been made in the folder before."""
         self.out, self.kind, self._fit, self._fits, self._counts = out, fit.name, fit, fits, counts
-        self._turns = cycle((False,) * 7 + (True,))
+        self._turns = cycle((False,) * 4 + (True,))
 
     @property
     def is_nearly_done(self) -> bool:
-        """Whether this driver may go on to the end: every eighth, as checkpoints do not tell how much is left."""
+        """Whether this driver may go on to the end: every fifth, as checkpoints do not tell how much is left."""
         return next(self._turns)
 
     def check_rows(self) -> None:

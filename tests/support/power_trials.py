@@ -36,7 +36,7 @@ from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.run_store import Store
 from kising.version import NUMERICS
-from support.disk_recorder import Mark, Operation, Recorder, Tree, marking, read_tree, write_tree
+from support.disk_recorder import Mark, Operation, Recorder, Tree, Write, marking, read_tree, write_tree
 from support.judging import ReferencedSweep
 from support.power_loss import Disk, Memory
 
@@ -92,6 +92,16 @@ def lose(recorder: Recorder, moment: int, memory: Memory, generator: random.Rand
     return disk.after_loss(generator, memory)
 
 
+def some_moment(recorder: Recorder, generator: random.Random) -> int:
+    """A moment of a record; rarely between two pieces of one file, of which tables have hundreds."""
+    moments = [
+        number
+        for number, operation in enumerate(recorder.operations)
+        if not isinstance(operation, Write) or generator.random() < 0.02
+    ]
+    return generator.choice([*moments, len(recorder.operations)])
+
+
 def seen(recorder: Recorder, moment: int) -> Tree:
     """What the process sees at a moment."""
     disk = Disk(recorder.initial, recorder.first_nodes)
@@ -126,14 +136,14 @@ class SweepTrials:
         self._sessions = 0
 
     def run(self, losses: int) -> None:
-        """Lose power so often."""
+        """Lose power this many times."""
         tree: Tree = {}
         chain = 0
+        self._forget()
         for _ in range(losses):
             recorder = self.session(tree)
             self._counts.losses[self._name] += 1
-            moment = self._generator.randint(0, len(recorder.operations))
-            tree = self.lose(recorder, moment)
+            tree = self.lose(recorder, some_moment(recorder, self._generator))
             chain += 1
             if self._finished or chain == LONGEST_CHAIN:
                 self.session(tree)
@@ -142,11 +152,14 @@ class SweepTrials:
         self.session(tree)
 
     def run_through(self, losses: int) -> None:
-        """Lose power before operations of one session, all if there are enough losses: nothing that was not synced is
-        kept, and all of it.
+        """Lose power before the operations of one session, all but writes, if there are enough losses: nothing that was
+        not synced is kept, and all of it.
         """
         recorder = self.session({})
-        for moment in range(0, len(recorder.operations) + 1, max(1, 2 * len(recorder.operations) // losses)):
+        moments = [
+            number for number, operation in enumerate(recorder.operations) if not isinstance(operation, Write)
+        ]
+        for moment in moments[:: max(1, 2 * len(moments) // losses)]:
             for memory in ("nothing", "all"):
                 self._forget()
                 self._counts.losses[self._name] += 1
@@ -262,6 +275,9 @@ class SweepTrials:
                 ("kising.sweep.task.perform", perform),
                 ("kising.run.Policy", functools.partial(Policy, commit_seconds=0.0)),
                 ("kising.sweep.store.parts.FAN_IN", 2),
+                ("kising.sweep.drive.conductor.CHUNK_SECONDS", 0.0),
+                ("kising.sweep.drive.conductor._CHUNK_SECONDS_PER_SLOT", 0.0),
+                ("kising.sweep.drive.conductor._CHECKPOINT_SECONDS_PER_SLOT", 0.0),
                 ("kising.sweep.execute.batch_loop.CHECKPOINT_SHARE", 0),
                 ("kising.sweep.store.mirror.copying.LOOK_SECONDS", 0.001),
                 # Whoever held the lease lost its power.
@@ -336,7 +352,7 @@ class FitTrials:
         self._sessions = 0
 
     def run(self, losses: int) -> None:
-        """Lose power so often."""
+        """Lose power this many times."""
         tree: Tree = {}
         safe: int | None = None  # the fit whose state was saved, and which has not ended
         ended: int | None = None  # the fit whose results were written
@@ -346,7 +362,7 @@ class FitTrials:
             if number == losses:
                 return
             self._counts.losses["fits"] += 1
-            moment = self._generator.randint(0, len(recorder.operations))
+            moment = some_moment(recorder, self._generator)
             for mark in marks(recorder.operations[:moment]):
                 match mark.kind:
                     case "save":

@@ -69,8 +69,16 @@ resources: {checkpoint: 0.2}
 }
 
 FITS: Final = {
-    "fit with M and gaps": ["--hidden", "1", "--hidden-couplings", "true", "--max-iterations", "25"],
-    "fit": ["--hidden", "2", "--missing", "drop", "--max-iterations", "25"],
+    "fit with M and gaps": [
+        "--hidden",
+        "1",
+        "--hidden-couplings",
+        "true",
+        "--max-iterations",
+        "100",
+        "--no-errors",
+    ],
+    "fit": ["--hidden", "2", "--missing", "drop", "--max-iterations", "100", "--tolerance", "1e-15"],
 }
 """Arguments of `kising fit`."""
 
