@@ -179,8 +179,9 @@ def draw_couplings(
     hidden_coupling: float = 0.0,
     seed: Seed,
 ) -> Couplings:
-    """Draw a network: each bond is non-zero with probability `connectivity`, then N(0, sd²) or ±sd; biases are
-    N(0, bias²). `hidden_coupling` is the strength of M relative to that of K; with 0 hidden spins are not coupled.
+    """Draw a network. Each bond is non-zero with probability `connectivity`. Non-zero bonds are N(0, sd²) for
+    'gaussian' bonds and ±sd for 'binary' ones, with sd proportional to `strength` (`bond_scales`). Biases are
+    N(0, bias²). `hidden_coupling` is the strength of M relative to that of K; 0: hidden spins are not coupled.
     """
     check_values(
         "model",

@@ -166,7 +166,7 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
         todo, failed = _to_do(plan, store, scan, session)
         for line in misfits[:SHOWN]:
             session.say(f"a row was set aside, its run is run again: {line}")
-        _tell(plan, scan, todo, path, session.say)
+        _report_parts(plan, scan, todo, path, session.say)
         for note in recording.notes if recording is not None else ():
             session.say(f"{spec.data.file}: {note}")
         directory.write_sweep(dump_spec(spec))
@@ -234,7 +234,7 @@ def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[_Mas
     return todo, failed & ~todo
 
 
-def _tell(plan: Plan, scan: Scan, todo: _Mask, path: Path, say: Say) -> None:
+def _report_parts(plan: Plan, scan: Scan, todo: _Mask, path: Path, say: Say) -> None:
     """Report what is wrong with the parts, and what they hold that is not in the plan."""
     for damaged in scan.damaged:
         say(f"a damaged part was set aside, its runs are run again: {damaged.name}: {damaged.reason}")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from support.brute_force import small_network
 
 from kising import Couplings
 
-# Tests that give their processes another XDG_CACHE_HOME must not have them compile all kernels anew.
+# Tests that give their processes another XDG_CACHE_HOME must not make them compile all kernels again.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache"))
 
 # Under nohup hangups are ignored, and in the background of a script Ctrl-C is: here and in all processes that tests
@@ -59,6 +62,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def fault_seed(request: pytest.FixtureRequest) -> int:
     """Of the fault campaign."""
     return int(request.config.getoption("--fault-seed"))
+
+
+@pytest.fixture
+def plain_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are filled, but not rendered, which takes a second per page: for tests that do not look at them."""
+
+    def save(figure: Figure, sink: IO[bytes], **options: object) -> None:
+        sink.write(b"<svg></svg>")
+
+    monkeypatch.setattr(Figure, "savefig", save)
+    monkeypatch.setattr(FigureCanvasAgg, "draw", lambda canvas: None)
 
 
 @pytest.fixture

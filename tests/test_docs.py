@@ -20,7 +20,13 @@ from kising.sweep.spec import read_spec
 ROOT = Path(__file__).parents[1]
 MATHS = ROOT / "docs" / "maths.md"
 TUTORIAL = ROOT / "docs" / "tutorials" / "stocks.md"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), TUTORIAL]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "paper").glob("*.md")),
+    TUTORIAL,
+]
 # (maths.md, "One section" and "Another") or (docs/maths.md, "A section", for what ...)
 CITATION = re.compile(r'maths\.md((?:,?\s+(?:and\s+)?"[^"]+")+)')
 

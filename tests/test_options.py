@@ -6,6 +6,7 @@ import inspect
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import jsonschema
@@ -93,6 +94,7 @@ def test_a_flag_refuses_as_a_file_does(flag: str, value: str, message: str) -> N
     assert message in " ".join(result.output.split())
 
 
+@cache
 def validator() -> jsonschema.Draft202012Validator:
     jsonschema.Draft202012Validator.check_schema(json_schema())
     return jsonschema.Draft202012Validator(json_schema())

@@ -31,7 +31,7 @@ TINY = {
     "seed": 5,
     "realizations": 3,
     "model": {"visible": 6, "hidden": 2},
-    "learner": {"max_iterations": 25},
+    "learner": {"max_iterations": 12},
     "axes": {"learner.estimator": ["exact", "bp"], "data.length": [200, 400]},
 }
 

@@ -19,9 +19,10 @@ FOLDER = Path(__file__).parents[1] / "sweeps"
 FILES = sorted(FOLDER.glob("*.yaml"))
 FIGURES = [path for path in FILES if path.stem.startswith("fig")]
 # ... and what the paper proposes without a figure, and learners and rules that it does not have.
-OTHERS = ("sparse", "learners", "correlations", "paths")
+OTHERS = ("sparse", "learners", "correlations", "paths", "arrival")
 REPRODUCED = [*FIGURES, *(FOLDER / f"{name}.yaml" for name in OTHERS)]
 QUICK_SECONDS = 2 * 120  # of one core: two cores, two minutes
+HOUR_SECONDS = 2 * 3600
 
 
 def seconds(plan: Plan) -> float:
@@ -65,6 +66,17 @@ def test_a_quick_preset_is_quick_and_varies_what_the_figure_varies(path: Path) -
     assert quick.spec.keep == whole.spec.keep
 
 
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+def test_an_hour_preset_fits_in_an_hour_of_two_cores(path: Path) -> None:
+    hour, quick = Plan.of(read_spec(path, preset="hour")), Plan.of(read_spec(path, preset="quick"))
+    assert 5 * seconds(quick) < seconds(hour) <= HOUR_SECONDS
+    assert {key for axis in hour.spec.axes for key in axis.keys} == {
+        key for axis in quick.spec.axes for key in axis.keys
+    }
+    cost = float(f"{seconds(hour) / 3600:.2g}")
+    assert f"`--preset hour`: {cost:g} core-hours" in path.read_text()
+
+
 @pytest.mark.parametrize("name", ["fig4", "fig5", "fig6"])
 def test_figures_of_the_algorithm_have_the_papers_own_and_ours(name: str) -> None:
     learners = {
@@ -94,6 +106,7 @@ def test_a_quick_preset_runs_and_is_reported(path: Path, tmp_path: Path) -> None
         "learners": {"kising"},
         "correlations": {"kising"},
         "paths": {"kising"},
+        "arrival": set(),
     }
     wanted_here = wanted.get(path.stem, {path.stem.removeprefix("fig").upper()})
     assert wanted_here <= figures

@@ -113,7 +113,7 @@ def verify(directory: Path) -> None:
     "folder",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Also write a Markdown page, its figures and the tables, to be kept beside documentation.",
+    help="Also write a Markdown page with figures and tables, to be kept with other documentation.",
 )
 @plainly
 def report(directory: Path, form: str, folder: Path | None) -> None:

@@ -241,7 +241,7 @@ class _Work:
                 stop=self.stop,
             )
         if found is None:
-            raise StoppedError(self._farewell(None))
+            raise StoppedError(self._stopped_message(None))
         for line in choice_lines(found):
             self.say(line)
         return found
@@ -277,7 +277,7 @@ class _Work:
                 if self.stop.level or (first and learner.starts > 1):
                     saved.save(state)
             if self.stop.level:
-                raise StoppedError(self._farewell(state.iteration))
+                raise StoppedError(self._stopped_message(state.iteration))
 
         display.show(title, "starting", None)
         try:
@@ -294,9 +294,9 @@ class _Work:
                     **request.options,
                 )
         except KeyboardInterrupt:
-            raise StoppedError(self._farewell(None)) from None
+            raise StoppedError(self._stopped_message(None)) from None
 
-    def _farewell(self, iteration: int | None) -> str:
+    def _stopped_message(self, iteration: int | None) -> str:
         reason = self.stop.reason or "a signal"
         if self.folder is None:
             return (

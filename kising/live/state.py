@@ -7,7 +7,7 @@ from typing import Any
 
 from kising.errors import KisingError
 from kising.messages import plural
-from kising.sweep.drive.progress import duration
+from kising.sweep.drive.progress import duration, speed
 from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
 from kising.sweep.status import state_of
@@ -42,7 +42,7 @@ def _state(path: Path, directory: SweepDirectory) -> dict[str, Any]:
                 "gone" if node.cores is None else f"{node.busy} of {node.cores:g} cores in use",
                 f"{plural(node.runs, 'run')} in flight",
                 f"{node.finished} finished",
-                _rate(node.rate),
+                speed(node.rate),
             ]
             for host, node in sorted(progress.nodes.items())
             if alive == "running"
@@ -69,7 +69,7 @@ def _empty(state: str, headline: str) -> dict[str, Any]:
 
 def _headline(progress: Progress) -> str:
     flight = f"{plural(progress.running, 'run')} in flight on {plural(progress.workers, 'worker')}"
-    parts = [flight, _rate(progress.rate)]
+    parts = [flight, speed(progress.rate)]
     if progress.eta is not None:
         parts.append(f"{duration(progress.eta)} left")
     return ", ".join(parts)
@@ -77,7 +77,3 @@ def _headline(progress: Progress) -> str:
 
 def _hint(path: Path, state: str) -> str:
     return "" if state.startswith("finished") else f"to resume: kising run {path}"
-
-
-def _rate(rate: float | None) -> str:
-    return f"{rate:.3g} runs/s" if rate else "no rate yet"

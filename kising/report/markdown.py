@@ -60,8 +60,8 @@ def _lead(entry: Entry) -> Iterator[str]:
     hours = runs["seconds"].astype(float).sum() / 3600
     numerics = ", ".join(str(x) for x in sorted(runs["numerics"].unique()))
     yield (
-        f"{plural(len(runs) - failed, 'run')}, {failed} failed, {hours:.2g} core-hours. "
-        f"Finished {made.updated}; kising {made.packages.get('kising', '?')}, numerics {numerics}, commit "
+        f"{plural(len(runs) - failed, 'run')}, {failed} failed, {hours:.2g} hours of runs, added up. "
+        f"Run on {made.updated[:10]}; kising {made.packages.get('kising', '?')}, numerics {numerics}, commit "
         f"{(made.commit or 'unknown')[:12]}; Python {made.python}, "
         + ", ".join(f"{name} {version}" for name, version in made.packages.items() if name != "kising")
         + "."
@@ -94,4 +94,4 @@ def _sentence(text: str) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+    return "-" if value is None else f"{value:.4g}"

@@ -44,7 +44,13 @@ def publish(path: Path, frames: Frames, report: Report, folder: Path) -> Path:
     target = SweepDirectory(folder / "data" / name)
     for place in (target.path, folder / "figures"):
         make_directory(place)
-    clean = manifest.model_copy(update={"host": "", "command": shared_command(manifest.command)})
+    clean = manifest.model_copy(
+        update={
+            "host": "",
+            "platform": manifest.platform.partition("-")[0],
+            "command": shared_command(manifest.command),
+        }
+    )
     # The marker first: what has it is read without looking for parts.
     atomic_write(target.published_file, MARKER.encode())
     target.write_sweep(source.sweep_file.read_text())

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kising.messages import plural
 from kising.options import iteration_limit
 from kising.sweep.drive.cost import CostModel, kind_of, memory
-from kising.sweep.drive.progress import duration
+from kising.sweep.drive.progress import duration, speed
 from kising.sweep.failures import Failure, failures_in
 from kising.sweep.labels import varied_keys
 from kising.sweep.plan import Plan, Point
@@ -166,7 +166,7 @@ def describe_status(path: Path) -> Iterator[str]:
         flight = f"{plural(progress.running, 'run')} in flight on {plural(progress.workers, 'worker')}"
         eta = f", {duration(progress.eta)} to go" if progress.eta is not None else ""
         if progress.state == "running":
-            yield f"  {flight}, {_rate(progress.rate)}{eta}"
+            yield f"  {flight}, {speed(progress.rate)}{eta}"
         yield f"  driver: pid {progress.pid} on {progress.host}, last update {_ago(progress.updated)} ago"
         yield from _nodes(progress)
     elif alive == "silent":
@@ -231,14 +231,10 @@ def _nodes(progress: Progress) -> Iterator[str]:
     for host, node in sorted(progress.nodes.items()):
         cores = "gone" if node.cores is None else f"{node.busy} of {node.cores:g} cores in use"
         runs = f"{plural(node.runs, 'run')} in flight, {node.finished} finished"
-        yield f"  {host:{width}}  {cores}, {runs}, {_rate(node.rate)}"
+        yield f"  {host:{width}}  {cores}, {runs}, {speed(node.rate)}"
     for batch in progress.oldest[:SHOWN]:
         text = f"  in flight for {duration(batch.seconds)} on {batch.host}: {plural(batch.runs, 'run')}"
         yield text if batch.run is None else f"{text}, now {batch.run.run_id}, {batch.run.label}"
-
-
-def _rate(rate: float | None) -> str:
-    return f"{rate:.3g} runs/s" if rate else "no rate yet"
 
 
 def is_running(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What all estimators promise alike."""
+"""Properties that all estimators share."""
 
 from __future__ import annotations
 

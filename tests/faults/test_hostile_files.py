@@ -179,7 +179,7 @@ class TestCheckpoints:
     def test_a_forged_one_costs_nothing(
         self, tmp_path_factory: pytest.TempPathFactory, finished: Path, header: str, state: bytes
     ) -> None:
-        """With the right checksum, but with a header or a state that nobody wrote."""
+        """With the right checksum, but with a header or a state that kising never wrote."""
         reference = pd.read_parquet(finished / "runs.parquet")
         run_id = reference["run_id"][0]
         if header == "valid":

@@ -21,6 +21,8 @@ from kising import draw_couplings, fit, run_sweep, simulate
 from kising.cli import main
 from kising.learning.selection import OWN, choose_hidden, selection_spec
 
+pytestmark = pytest.mark.usefixtures("plain_figures")
+
 OPTIONS = ["--hidden", "0,1,2", "--folds", "3", "--seed", "3", "--max-iterations", "40", "--local-debug"]
 
 

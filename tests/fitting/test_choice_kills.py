@@ -1,4 +1,4 @@
-"""Sweeps over folds on Ray whose driver is killed, twice: the third ends with what one alone would have made.
+"""Sweeps over folds on Ray whose driver is killed, twice: the third ends with what an undisturbed one would have made.
 
 pytest -m slow tests/fitting/test_choice_kills.py
 """

@@ -10,6 +10,8 @@ from kising import draw_couplings, fit, load_fit, simulate
 from kising.blocks import BLOCKS
 from kising.cli import main
 
+pytestmark = pytest.mark.usefixtures("plain_figures")
+
 FILES = {".kising-fit", ".lock", "couplings.npz", "edges.csv", "fit.json", "index.html"}
 
 
@@ -208,7 +210,7 @@ def test_couplings_among_hidden_spins_are_a_flag(tmp_path) -> None:
             assert_same(found, expected)
             np.testing.assert_array_equal(found["M_error"], expected.standard_error.M)
     page = (tmp_path / "data.fit" / "index.html").read_text()
-    assert "M: hidden to hidden" in page
+    assert "Heat map of M, hidden to hidden" in page
     told = json.loads((tmp_path / "data.fit" / "fit.json").read_text())
     assert told["options"]["hidden_couplings"] is True
     wrong = run(tmp_path / "data.npy", "--hidden", 1, "--seed", 3, "--estimator", "bp", "--hidden-couplings")

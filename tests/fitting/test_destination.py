@@ -16,6 +16,8 @@ from kising.cli import main
 from kising.errors import LockedError
 from kising.fitting.destination import MARKER, check_folder, hold_folder, make_folder, write_results
 
+pytestmark = pytest.mark.usefixtures("plain_figures")
+
 
 @pytest.fixture
 def recording(tmp_path) -> Path:

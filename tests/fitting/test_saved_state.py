@@ -19,6 +19,8 @@ from kising.learning.checkpoint import save
 from kising.learning.session import Session
 from kising.recordings import as_segments
 
+pytestmark = pytest.mark.usefixtures("plain_figures")
+
 # The command with slow iterations, each of which prints a line, and checkpoints as often as EVERY says, in seconds.
 SLOW = """
 import os, sys, time

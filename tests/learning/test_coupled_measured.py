@@ -24,11 +24,16 @@ def learned(network: int, length: int, *, start: int = 0, **options) -> tuple[Co
     return truth, fit(visible, NH, seed=(12, network, start), **{**how, "prior": "none"} | options)
 
 
-def test_errors_of_every_block_fall_as_one_over_root_t(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("prior", ["auto", "none"])
+def test_errors_of_every_block_fall_as_one_over_root_t(
+    prior: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     lengths, networks = (1_000, 10_000, 100_000), range(6)
-    found = [learned(n, length)[1] for n in networks for length in lengths]
+    found = [learned(n, length, prior=prior)[1] for n in networks for length in lengths]
     assert {fitted.outcome for fitted in found} == {"converged"}
-    lines = [f"RMSE by block, (20, 4), biases {BIAS}, M as strong as K, exact, six networks, T = {lengths}"]
+    lines = [
+        f"RMSE by block, (20, 4), biases {BIAS}, M as strong as K, exact, prior {prior}, six networks, T = {lengths}"
+    ]
     slopes, last = {}, {}
     for block in LEARNED:
         errors = np.array([fitted.rmse[block] for fitted in found]).reshape(len(networks), len(lengths))
@@ -42,9 +47,10 @@ def test_errors_of_every_block_fall_as_one_over_root_t(capsys: pytest.CaptureFix
         )
     with capsys.disabled():
         print("\n" + "\n".join(lines))
-    # 600 couplings from a thousand steps are not yet in the range of large T: errors there are larger than 1/√T says.
-    assert all(abs(slope + 0.5) < 0.1 for slope in last.values()), last
-    assert all(slope < -0.4 for slope in slopes.values()), slopes
+    # 600 couplings from a thousand steps are not yet in the range of large T: without a prior, errors of what such a
+    # recording hardly determines are larger there than 1/√T says.
+    judged = slopes if prior == "auto" else last
+    assert all(abs(slope + 0.5) < 0.1 for slope in judged.values()), judged
 
 
 @pytest.mark.parametrize(("length", "networks"), [(10_000, 60)])

@@ -131,7 +131,7 @@ def test_decimation_spares_fields() -> None:
 @pytest.mark.parametrize("seed", [5, 8])
 def test_steps_do_not_overshoot_with_biases(options: dict, seed: int) -> None:
     """Where spins are often driven hard, the mean of 1 - m² says little about the information of a bias. Divided by
-    it, steps go back and forth for ever.
+    it, steps oscillate without end.
     """
     truth = draw_couplings(8, 2, connectivity=0.4, bias=BIAS, seed=seed)
     visible = simulate(truth, 5000, seed=5).visible

@@ -1,4 +1,4 @@
-"""Folds of a recording: what is held out, and that nothing of it is left."""
+"""Folds of a recording: what is held out, and that training uses none of it."""
 
 from __future__ import annotations
 

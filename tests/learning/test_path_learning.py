@@ -21,6 +21,8 @@ from kising.recordings import as_segments
 NETWORK = draw_couplings(12, 2, bias=0.3, hidden_coupling=1.0, seed=1)
 VISIBLE = simulate(NETWORK, 1500, seed=2).visible
 WITHOUT_M = draw_couplings(12, 2, bias=0.3, seed=1)
+# Of the statistical error: what the verdict lets pass of drift, 0.2, and of noise, 0.1, together.
+LIMIT = 0.23
 NO_M_VISIBLE = simulate(WITHOUT_M, 1500, seed=2).visible
 
 
@@ -58,8 +60,8 @@ def test_samples_lead_where_exact_averages_lead():
     for name in exact.converged:
         off = getattr(sampled.couplings, name) - getattr(exact.couplings, name)
         error = getattr(exact.standard_error, name)
-        assert np.sqrt(np.mean((off / error) ** 2)) < 0.5, name
-    assert abs(sampled.training_log_likelihood - exact.training_log_likelihood) < 0.01
+        assert np.sqrt(np.mean((off / error) ** 2)) < LIMIT, name
+    assert abs(sampled.training_log_likelihood - exact.training_log_likelihood) < 0.001
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1])
@@ -73,7 +75,7 @@ def test_missing_entries_are_sampled_or_summed_over(share):
     for name in exact.converged:
         off = getattr(sampled.couplings, name) - getattr(exact.couplings, name)
         error = getattr(exact.standard_error, name)
-        assert np.sqrt(np.mean((off / error) ** 2)) < 0.5, name
+        assert np.sqrt(np.mean((off / error) ** 2)) < LIMIT, name
 
 
 @pytest.mark.filterwarnings("ignore::kising.errors.RecordingWarning")

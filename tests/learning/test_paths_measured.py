@@ -187,7 +187,7 @@ def test_intervals_hold_the_truth(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Errors from samples also where exact ones can be had.
+    # Errors from samples, also where exact ones are possible.
     monkeypatch.setattr("kising.learning.errors.standard.exact_errors", lambda couplings: False)
     nv, nh, length, strength, networks = COVERED[size]
     scales = bond_scales(nv, nh, strength=strength, connectivity=1.0, bias=BIAS, hidden_coupling=1.0)

@@ -1,4 +1,4 @@
-"""Several starts: learning goes on from the likeliest."""
+"""Several starts: learning continues from the likeliest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What learning is for: the couplings come back, the more data the better, and belief propagation costs J nothing."""
+"""Recovery: learned couplings approach the true ones as data grow, and belief propagation costs J nothing."""
 
 from __future__ import annotations
 

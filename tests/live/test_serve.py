@@ -1,4 +1,4 @@
-"""The live page: what the server answers to whom, and what a browser shows while a sweep goes on."""
+"""The live page: what the server answers to whom, and what a browser shows while a sweep runs."""
 
 from __future__ import annotations
 

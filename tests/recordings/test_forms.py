@@ -1,4 +1,4 @@
-"""Every form that data come in gives the spins of one reference array."""
+"""Every form that data come in gives the same spins as a reference array."""
 
 from __future__ import annotations
 

@@ -117,6 +117,7 @@ def test_the_page_says_claims_and_provenance(built) -> None:
     assert "core-hours" in text
 
 
+@pytest.mark.usefixtures("plain_figures")
 def test_provenance_says_when_the_first_session_began_and_the_last_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def test_the_document_is_json_without_nan_and_the_same_every_time(built) -> None
     assert {path.name: path.read_bytes() for path in again.page.parent.iterdir()} == before
 
 
+@pytest.mark.usefixtures("plain_figures")
 def test_the_page_about_a_recording_begins_with_the_choice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

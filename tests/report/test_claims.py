@@ -342,7 +342,7 @@ def test_samples_against_what_is_approximate(ratio: float, verdict: str, other: 
     answers = found(rows, "kising")
     assert {one.claim for one in answers} == {f"Learning from samples gives smaller errors than {other}."}
     assert [one.verdict for one in answers] == [verdict] * 3
-    # A run that diverged has no error to compare, and its partner has nobody to be compared with.
+    # A run that diverged has no error to compare, and its partner has nothing to be compared with.
     rows[-1]["outcome"] = "diverged"
     assert "on 4 pairs" in found(rows, "kising")[0].quantity
     # Other networks are no partners.

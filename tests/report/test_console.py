@@ -1,4 +1,4 @@
-"""Tables as text: which there are, and what stands in them."""
+"""Tables as text: which are printed, and their contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `kising show` tells of a run, and that its lines of Python repeat the run."""
+"""What `kising show` prints about a run, and that its lines of Python repeat the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page as a headless Chromium shows it."""
+"""Pages in a headless Chromium."""
 
 from __future__ import annotations
 

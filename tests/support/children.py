@@ -1,4 +1,4 @@
-"""Python in a process of its own, for tests that need another process."""
+"""Python in a separate process, for tests that need another process."""
 
 from __future__ import annotations
 

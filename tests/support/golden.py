@@ -25,7 +25,7 @@ from kising.version import NUMERICS
 FILE = Path(__file__).parents[1] / "golden" / "values.json"
 # Stored numbers are rounded to this many digits, more than any tolerance below looks at.
 DIGITS = 10
-WRITE = "write tests/golden/values.json anew: cd tests && python -m support.golden"
+WRITE = "rewrite tests/golden/values.json: cd tests && python -m support.golden"
 
 #: name: (visible, hidden, connectivity, steps of the recording)
 NETWORKS = {

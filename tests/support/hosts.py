@@ -132,7 +132,7 @@ class Host:
                 process.kill()
 
     def cut(self) -> None:
-        """Cut the link: it stays up, but nothing comes through, and nobody is notified."""
+        """Cut the link: it stays up, but nothing comes through, and no process is notified."""
         run("ip", "-n", self._lan.switch, "link", "set", self._plug, "nomaster")
 
     def heal(self) -> None:

@@ -56,7 +56,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(block: Block) -> list[Command]:
-    """The commands of a console block. A command goes on after a backslash."""
+    """The commands of a console block. A command continues after a backslash."""
     found: list[Command] = []
     going_on = False
     for line in block.text.splitlines():

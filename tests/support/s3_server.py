@@ -1,4 +1,4 @@
-"""An S3 server in a process of its own, which can be stopped, continued, killed and started again."""
+"""An S3 server in a separate process, which can be stopped, continued, killed and started again."""
 
 from __future__ import annotations
 

@@ -57,6 +57,7 @@ def test_a_run_is_a_fit_with_the_couplings_of_its_seeds() -> None:
     assert unpack_trace(row["trace"]).shape[0] == row["iterations"]
 
 
+@pytest.mark.usefixtures("plain_figures")
 def test_what_is_not_learned_is_null_and_scored_without(tmp_path) -> None:
     axes = {"model.hidden_coupling": [0.0, 1.5], "learner.hidden_couplings": [True, False]}
     results = run_sweep(

@@ -92,5 +92,5 @@ def test_estimators_that_do_not_know_gaps_are_refused():
         match=r"bp cannot treat missing entries, and data.missing hides some; use auto, exact, gibbs",
     ):
         run_of(learner={"estimator": "bp", "hidden_couplings": False})
-    with pytest.raises(KisingError, match=r"which auto is where entries are missing"):
+    with pytest.raises(KisingError, match=r"which auto uses where entries are missing"):
         run_of(learner={"step": "gradient"})

@@ -87,7 +87,7 @@ def test_a_starter_for_a_recording_plans_as_it_is(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--from", "fig3c"], "no such sweep comes with kising; there are correlations, "),
+        (["--from", "fig3c"], "no such sweep comes with kising; there are arrival, correlations, "),
         (["--from", "fig3b", "--for", "x.npz"], "exclude each other"),
         (["--for", "nowhere.npz"], "nowhere.npz: cannot read the recording: no such file"),
         (["my sweep"], "is not a name"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kising.bench.simulated_workers import sample_row
+from kising.sweep.drive.progress import BatchAge, Snapshot
 from kising.sweep.drive.progress_file import ProgressFile
 from kising.sweep.execute.batch_loop import failed_row
 from kising.sweep.plan import Plan
@@ -87,7 +88,7 @@ def test_a_running_sweep(directory: SweepDirectory, workers: int, flight: str) -
         lines = list(describe_status(directory.path))
     assert lines == [
         f"{directory.path}: running, 2 of 6 runs done, 1 failed",
-        f"  {flight}, 0.5 runs/s, 1 min 30 s to go",
+        f"  {flight}, 2 s per run, 1 min 30 s to go",
         f"  driver: pid {os.getpid()} on {host}, last update 3 s ago",
         f"  {host}  {workers} of 4 cores in use, {flight.partition(' on')[0]}, 3 finished, 2 runs/s",
         f"  in flight for 1 min 10 s on {host}: 1 run, now 0123456789abcdef, data.length=200, realization 3",
@@ -193,3 +194,18 @@ def test_the_file_beats_while_no_snapshot_arrives(
     last = directory.read_progress()
     assert last is not None
     assert last.state == "failed"
+
+
+def test_batches_without_a_run_in_flight_are_not_named(directory: SweepDirectory) -> None:
+    file = ProgressFile(directory)
+    ages = tuple(BatchAge(batch_id=n, host="h", runs=n, seconds=2.0) for n in (0, 3))
+    with file.session(total=6, done=0, failed=0):
+        file(
+            Snapshot(
+                total=6, done=2, failed=0, running=3, queued=1, rate=None, eta=None, workers=2, slots=2, seconds=2.0,
+                hosts={}, oldest=ages,
+            )
+        )  # fmt: skip
+        found = directory.read_progress()
+    assert found is not None
+    assert [batch.runs for batch in found.oldest] == [3]

@@ -1,4 +1,4 @@
-"""What a session asks of a step."""
+"""The interface of steps: what a session needs of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

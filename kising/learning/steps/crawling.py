@@ -3,7 +3,7 @@
 The averages of belief propagation have an error, and what they climb is not a likelihood. Along directions that a
 recording hardly determines, such as the rows of L of hidden spins with weak bonds, this error can be larger than what
 is left of the gradient. Steps then stay just above `tolerance` for hundreds of iterations, while couplings wander about
-within their errors. Such iterations are not made. Once per WINDOW of iterations learning ends as `stalled` if
+within their errors. Such iterations are avoided: once per WINDOW of iterations learning ends as `stalled` if
 
     the couplings of no block have moved, from the beginning of the window to its end, by more than STILL bond scales
     in the root mean square, and

@@ -56,7 +56,7 @@ def check_known(problem: Problem, learner: Learner) -> None:
     """An InputError where the known sparsity is asked for and is not known."""
     if learner.decimate == "known" and problem.truth is None:
         raise InputError(
-            "decimate='known' takes the number of true couplings that are not zero: give truth=, or a share"
+            "decimate='known' uses the number of true couplings that are not zero: give truth=, or a fraction"
         )
 
 

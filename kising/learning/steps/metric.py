@@ -76,13 +76,13 @@ class MetricCache:
     shares: Couplings | None = None
 
     def of(self, anchor: Anchor, recording: Slices | Spins, prior: Prior | None = None) -> Metric:
-        """The metric of an anchor; made anew only where the anchor is another."""
+        """The metric of an anchor; recomputed only if the anchor has changed."""
         if self.metric is None or self.anchor is not anchor:
             self.anchor, self.metric, self.shares = anchor, metric_of(anchor, recording, prior), None
         return self.metric
 
     def shares_of(self, anchor: Anchor, recording: Slices | Spins, prior: Prior | None) -> Couplings:
-        """`observed_shares` of an anchor; made anew only where the anchor is another."""
+        """`observed_shares` of an anchor; recomputed only if the anchor has changed."""
         self.of(anchor, recording, prior)
         if self.shares is None:
             self.shares = observed_shares(anchor, recording)
@@ -97,7 +97,7 @@ class InformationCache:
     found: Metric | None = None
 
     def of(self, anchor: Anchor, recording: Slices | Spins, prior: Prior | None = None) -> Metric:
-        """`information_of` an anchor; made anew only where the anchor is another."""
+        """`information_of` an anchor; recomputed only if the anchor has changed."""
         if self.found is None or self.anchor is not anchor:
             self.anchor, self.found = anchor, information_of(anchor, recording, prior)
         return self.found
@@ -115,7 +115,7 @@ class MetricStep(ScaledStep):
         return (estep.estimator.unbiased or has_fields(problem)) and fits(problem.n_visible, problem.hidden)
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
-        """The E-step; at some iterations, the metric is taken anew."""
+        """The E-step; at some iterations, the metric is recomputed."""
         state, gradient = super().observe(state, threads=threads)
         return anchored(state, self.problem, self.estep), gradient
 
@@ -137,7 +137,7 @@ def has_fields(problem: Problem) -> bool:
 
 
 def anchored(state: EMState, problem: Problem, estep: EStep) -> EMState:
-    """The state, with the metric taken anew where it is due."""
+    """The state, with the metric recomputed where it is due."""
     if not is_due(state.iteration, noisy=False):
         return state
     return replace(

@@ -51,7 +51,7 @@ class PathStep(SampledStep):
         return first_state(couplings, sampler._replace(chains=self._unknown(states)))
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
-        """A sweep of all paths, or several; at some iterations, the metric is taken anew."""
+        """A sweep of all paths, or several; at some iterations, the metric is recomputed."""
         sampler, timeline = state.sampler, self.timeline
         assert sampler is not None
         network, states = timeline.network(state.couplings), self._states(sampler.chains)

@@ -41,7 +41,7 @@ class Prior:
 
     @classmethod
     def of(cls, problem: Problem, learner: Learner) -> Prior | None:
-        """The one that was asked for; None where there is none. Plain ascent is the paper's, and has none."""
+        """The prior that is asked for, or None. Plain ascent, the paper's rule, has none."""
         sparse = learner.l1 > 0 or learner.decimate != "none"
         if learner.step == "gradient" or learner.prior == "none" or (learner.prior == "auto" and sparse):
             return None

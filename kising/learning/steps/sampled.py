@@ -78,7 +78,7 @@ class SampledStep(Step):
         )
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
-        """One sweep of all chains, or of the first ones; at some iterations, the metric is taken anew."""
+        """One sweep of all chains, or of the first ones; at some iterations, the metric is recomputed."""
         sampler = sampler_of(state)
         n = slices_used(self.problem.n_slices, state.iteration)
         found, moved = sampled_gradient(

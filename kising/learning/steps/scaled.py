@@ -55,7 +55,7 @@ class ScaledStep(Step):
 
     @property
     def _may_crawl(self) -> bool:
-        # Exact averages arrive. Approximate ones are no gradient of anything, and may lead around for ever.
+        # With exact averages learning converges. Approximate ones are not a gradient, and may go round without end.
         return not self.estep.estimator.unbiased
 
     def crawls(self, state: EMState) -> bool:

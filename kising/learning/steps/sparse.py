@@ -41,7 +41,7 @@ class SparseStep(ScaledStep):
     cache: InformationCache = field(default_factory=InformationCache)
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
-        """The E-step; where fields are learned, the matrices of rows are taken anew at some iterations."""
+        """The E-step; where fields are learned, the matrices of rows are recomputed at some iterations."""
         state, gradient = super().observe(state, threads=threads)
         own = has_fields(self.problem) and fits(self.problem.n_visible, self.problem.hidden)
         return anchored(state, self.problem, self.estep) if own else state, gradient

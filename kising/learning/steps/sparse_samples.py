@@ -94,7 +94,7 @@ class PenaltyCache:
     penalty: Couplings | None = None
 
     def of(self, anchor: Anchor, problem: Problem, learner: Learner, estep: EStep) -> Couplings:
-        """λ at the couplings of an anchor; found anew only where the anchor is another."""
+        """λ at the couplings of an anchor; recomputed only if the anchor has changed."""
         if self.penalty is None or self.anchor is not anchor:
             sampled = estep.sampled(Sampling.brief(PENALTY_SEED))
             found = checked_gradient(anchor.couplings, problem.slices.first(SLICES), sampled, threads=1)

@@ -276,7 +276,7 @@ class _Conductor:
             if known is not None and not flight.warming:
                 self._cutter.measured(run, known)
             if self._counts.forecast is not None:
-                self._counts.forecast.finished(run, known, warming=flight.warming)
+                self._counts.forecast.finished(run, known, _process(flight))
             flight.warming = False
             self._keep(row)
 
@@ -304,7 +304,7 @@ class _Conductor:
         for row in failed:
             if self._counts.forecast is not None:
                 run = flight.pending[str(row["run_id"])]
-                self._counts.forecast.finished(run, None, warming=flight.warming)
+                self._counts.forecast.finished(run, None, None)
             self._keep(row)
 
     def _kill_overdue(self) -> None:
@@ -343,3 +343,8 @@ class _Conductor:
         snapshot = self._counts.snapshot(self._flights.values(), self._slots, self._executor.cores())
         for observer in self._observers:
             observer(snapshot)
+
+
+def _process(flight: Flight) -> tuple[str, int] | None:
+    """The host and the pid of the process that a batch runs in."""
+    return None if flight.started is None else (flight.started.host, flight.started.pid)

@@ -47,18 +47,24 @@ class Forecast:
         self._cost = costs.of_run()
         self._kinds: dict[str, str] = {}
         self._measured: dict[str, tuple[float, float]] = {}  # by kind: measured and estimated seconds
+        self._warm: set[tuple[tuple[str, int], str]] = (
+            set()
+        )  # processes, and the kinds that they have compiled
         self._delivered = 0.0  # seconds of work that workers have done
         self._samples: deque[tuple[float, float]] = deque()
 
-    def finished(self, run: Run, seconds: float | None, *, warming: bool) -> None:
+    def finished(self, run: Run, seconds: float | None, process: tuple[str, int] | None) -> None:
         """Take note of a run that has ended, and how long it took if that is known.
 
-        warming: it was the first of its process, and compiled.
+        process: its host and pid. The first run of a kind in a process compiles, and tells nothing about the others.
         """
         kind, estimate = self._kind(run), self._cost(run)
         self._left[kind] = max(self._left.get(kind, 0.0) - estimate, 0.0)
         self._delivered += seconds or 0.0
-        if seconds is not None and not warming:
+        first = process is not None and (process, kind) not in self._warm
+        if process is not None:
+            self._warm.add((process, kind))
+        if seconds is not None and not first:
             measured, estimated = self._measured.get(kind, (0.0, 0.0))
             self._measured[kind] = measured + seconds, estimated + estimate
 

@@ -194,13 +194,22 @@ def describe(snapshot: Snapshot) -> str:
         parts.append(f"{snapshot.failed} failed")
     if snapshot.rate is not None:
         rate = snapshot.rate
-        parts.append(f"{rate:.3g} runs/s" if rate >= 1 else f"{duration(1 / rate)} per run")
+        parts.append(speed(rate))
     if snapshot.eta is not None:
-        parts.append(f"{duration(snapshot.eta)} left")
+        # Before the first run has ended, nobody knows whether workers still compile.
+        more = "" if snapshot.rate is not None or not snapshot.eta else " and the time to compile"
+        parts.append(f"{duration(snapshot.eta)}{more} left")
     parts.append(plural(snapshot.workers, "worker"))
     if len(snapshot.hosts) > 1:
         parts.append(plural(len(snapshot.hosts), "host"))
     return ", ".join(parts)
+
+
+def speed(rate: float | None) -> str:
+    """How fast runs finish; `rate` is in runs per second."""
+    if not rate:
+        return "no rate yet"
+    return f"{rate:.3g} runs/s" if rate >= 1 else f"{duration(1 / rate)} per run"
 
 
 def duration(seconds: float) -> str:

@@ -103,7 +103,8 @@ class ProgressFile:
             eta=working.eta if working else None,
             workers=working.workers if working else 0,
             nodes={host: _node(load) for host, load in working.hosts.items()} if working else {},
-            oldest=[self._batch(batch) for batch in working.oldest] if working else [],
+            # A batch whose rows are all here has nothing in flight, though its end was not reported yet.
+            oldest=[self._batch(batch) for batch in working.oldest if batch.runs] if working else [],
             failures=[
                 RunProgress(run_id=one.run_id, label=one.label(self._keys), error=one.error)
                 for one in failures

@@ -13,7 +13,7 @@ from kising.options import GATE_KEYS, LEAVES, Gate, Header, Keep, Leaf, leaves_o
 from kising.sweep.spec.axes import MAX_POINTS, Axes
 from kising.sweep.spec.documents import Document, Problem, lookup, path_of
 from kising.sweep.spec.recording import FILE, SIZES
-from kising.sweep.store.artifacts import LARGEST_KEPT, bytes_a_run
+from kising.sweep.store.artifacts import LARGEST_KEPT, bytes_per_run
 from kising.values import RefusedError, Scalar
 
 MAX_RUNS = 10**7
@@ -162,7 +162,7 @@ def _keeping(document: Document, axes: Axes, task: str | None, realizations: int
         if isinstance(visible, int) and isinstance(hidden, int):
             # Null: as many as some estimator may take.
             most = iterations if isinstance(iterations, int) else max(registry.iteration_limits())
-            largest = max(largest, bytes_a_run(keep, visible, hidden, most))
+            largest = max(largest, bytes_per_run(keep, visible, hidden, most))
     total = largest * axes.points * min(keep.realizations, realizations)
     if total > LARGEST_KEPT:
         yield document.problem(

@@ -90,7 +90,7 @@ def unpack_trace(data: bytes) -> NDArray[np.float64]:
     return found
 
 
-def bytes_a_run(keep: Keep, visible: int, hidden: int, iterations: int) -> int:
+def bytes_per_run(keep: Keep, visible: int, hidden: int, iterations: int) -> int:
     """Return the largest size of one run's artifacts, in bytes."""
     couplings = (
         _SETS * n_couplings(visible, hidden, bias=True, hidden_couplings=True) if keep.couplings else 0

@@ -85,7 +85,7 @@ def test_errors_afterwards_where_there_are_none() -> None:
         InputError, match=r"errors: cannot be computed with learner.l1 or learner.decimate; leave"
     ):
         fitted(l1=1.0, max_iterations=5).with_errors(RECORDING)
-    with pytest.raises(InputError, match="couplings that diverged"):
+    with pytest.raises(InputError, match="the fit diverged"):
         replace(found, outcome="diverged").with_errors(RECORDING)
 
 

@@ -1,4 +1,4 @@
-"""What the steps of a learner are measured by."""
+"""The metric of a learner's steps."""
 
 from __future__ import annotations
 

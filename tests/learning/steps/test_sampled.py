@@ -1,4 +1,4 @@
-"""Averaging what is noisy, and knowing how noisy it is."""
+"""Averages of noisy couplings, and their Monte-Carlo error."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_the_known_share_is_that_of_the_truth() -> None:
     )  # fmt: skip
     for x, true in zip(result.couplings, truth, strict=True):
         assert np.count_nonzero(x) == np.count_nonzero(true)
-    with pytest.raises(InputError, match="decimate='known' takes the number of true couplings"):
+    with pytest.raises(InputError, match="decimate='known' uses the number of true couplings"):
         fit(recording, 2, estimator="exact", seed=3, decimate="known")
 
 

@@ -128,3 +128,23 @@ def test_recordings_with_gaps_are_refused() -> None:
     gaps[7, 3] = np.nan
     with pytest.raises(InputError, match=r"l1=1\.0: entries are missing and will be sampled"):
         fit(gaps, 2, seed=1, l1=1.0)
+
+
+@pytest.mark.parametrize("how", [{"l1": 1.0}, {"decimate": 0.3}])
+def test_averaged_moves_shrink_and_zeros_rest(how: dict) -> None:
+    learner = Learner(estimator="gibbs", bias=False, noise=1e-6, max_iterations=160, **how)
+    session = Session.of(RECORDING[:800], 2, learner, seed=1, scales=SCALES, truth=TRUTH)
+    *_, before, last = states = list(session.states(session.begin()))
+    averaged = [x for x in states if x.sampler.averages]
+    assert len(averaged) > 60
+    approach, late = (
+        np.mean([np.linalg.norm(x.history.velocity) for x in some])
+        for some in (states[40:60], averaged[-11:-1])
+    )
+    # γ is (k+1)^-0.6 after k averaged iterations; momentum multiplies both alike.
+    assert late < 3 * (len(averaged) - 10) ** -0.6 * approach
+    if "decimate" in how:
+        assert all(
+            np.array_equal(x != 0, y != 0) for x, y in zip(averaged[0].couplings, last.couplings, strict=True)
+        )
+    assert last.couplings == before.couplings

@@ -1,4 +1,4 @@
-"""Random bytes and damaged files with every ending: a recording or a RecordingError, soon, and nothing else."""
+"""Random bytes and damaged files with every ending: the result is a recording or a RecordingError, without delay."""
 
 from __future__ import annotations
 

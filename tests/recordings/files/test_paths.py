@@ -1,4 +1,4 @@
-"""Paths that are no recording: refused in a line, at once, and without opening what might wait forever."""
+"""Paths that are not recordings: refused in one line, at once, and without opening what might wait forever."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def simulate(
             (run,) = one.batch.runs
             while one.since + factor * cost(run) <= now:
                 end = one.since + factor * cost(run)
-                forecast.finished(run, factor * cost(run), warming=False)
+                forecast.finished(run, factor * cost(run), None)
                 unfinished -= 1
                 del busy[number]
                 if not waiting:
@@ -92,16 +92,37 @@ def test_kinds_have_ratios_of_their_own() -> None:
     assert sum(work.values()) == pytest.approx(sum(cost(run) for run in plan.runs()))
     forecast = Forecast(work, costs)
     exact, bp = plan.run(0), plan.run(5)
-    forecast.finished(exact, 2 * cost(exact), warming=False)
+    forecast.finished(exact, 2 * cost(exact), None)
     assert forecast.seconds_left([], 1, 9, 100.0) == pytest.approx(2 * (4 * cost(exact) + 5 * cost(bp)))
-    forecast.finished(bp, 10 * cost(bp), warming=False)
-    forecast.finished(plan.run(6), 1e6, warming=True)  # compiled: says nothing about the others
+    forecast.finished(bp, 10 * cost(bp), None)
+    forecast.finished(plan.run(6), 1e6, ("h", 1))  # compiled: says nothing about the others
     left = 2 * 4 * cost(exact) + 10 * 3 * cost(bp)
     assert forecast.seconds_left([], 1, 7, 100.0) == pytest.approx(left)
     # A run that failed without a time is not waited for.
-    forecast.finished(plan.run(1), None, warming=False)
+    forecast.finished(plan.run(1), None, None)
     assert forecast.seconds_left([], 1, 6, 100.0) == pytest.approx(left - 2 * cost(exact))
     assert forecast.seconds_left([], 1, 0, 101.0) == 0.0
+
+
+def test_the_first_run_of_every_kind_compiles_in_every_process() -> None:
+    plan = Plan.of(
+        parse_spec({
+            "name": "kinds", "seed": 1, "realizations": 5, "model": {"visible": 20, "hidden": 4},
+            "data": {"length": 10_000}, "axes": {"learner.estimator": ["exact", "bp"]},
+        })
+    )  # fmt: skip
+    costs = CostModel()
+    cost = costs.of_run()
+    forecast = Forecast(work_of(plan, np.ones(plan.n_runs, dtype=bool), costs), costs)
+    exact, bp = plan.run(0), plan.run(5)
+    for number in range(5):
+        forecast.finished(plan.run(number), 1e6 if number == 0 else 2 * cost(exact), ("h", 1))
+    # The process is warm, but not for bp; and another process is not warm at all.
+    forecast.finished(bp, 1e6, ("h", 1))
+    forecast.finished(plan.run(6), 1e6, ("h", 2))
+    assert forecast.seconds_left([], 1, 3, 100.0) == pytest.approx(2 * 3 * cost(bp))
+    forecast.finished(plan.run(7), 5 * cost(bp), ("h", 2))
+    assert forecast.seconds_left([], 1, 2, 101.0) == pytest.approx(5 * 2 * cost(bp), rel=1e-9)
 
 
 def test_a_large_sweep_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 import subprocess
@@ -46,6 +47,10 @@ class Terminal(io.StringIO):
 
 def test_a_line_has_everything() -> None:
     assert describe(snapshot()) == "32/100 runs, 2 failed, 4 runs/s, 17 s left, 2 workers"
+    # Before the first run has ended, the forecast knows what runs cost, but not what compilation does.
+    first = dataclasses.replace(snapshot(done=0, failed=0, rate=None), eta=23.0)
+    assert describe(first) == "0/100 runs, 23 s and the time to compile left, 2 workers"
+    assert describe(dataclasses.replace(first, eta=0.0)) == "0/100 runs, 0 s left, 2 workers"
 
 
 def test_a_line_leaves_out_what_is_not_known() -> None:

@@ -1,4 +1,4 @@
-"""The surroundings of a Ray: addresses, variables, signals."""
+"""The environment of a Ray: addresses, variables, signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scratch directories: nothing of anybody else's is ever removed, and nobody else can enter."""
+"""Scratch directories: none of another user or program is removed, and no other user can enter."""
 
 from __future__ import annotations
 

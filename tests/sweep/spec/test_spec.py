@@ -413,7 +413,7 @@ def test_mistaken_overrides_are_all_named():
         "--set: model: 3 is not a mapping; "
         "allowed: a mapping with keys visible, hidden, bonds, strength, connectivity, bias, hidden_coupling",
         "--set: data.lenght: unknown key; allowed: length, missing, file, key, bin, trials, covariates, "
-        "delimiter, folds, hash; did you mean 'length'?",
+        "delimiter, gaps, absent, folds, hash; did you mean 'length'?",
         "--set: learner.step: 'graident' is not a step; allowed: scaled, gradient; did you mean 'gradient'?",
     ]
 

@@ -1,4 +1,4 @@
-"""The log of parts: a part that vanishes is known, and no damage to the log loses a row."""
+"""The log of parts: a missing part is noticed, and no damage to the log loses a row."""
 
 from __future__ import annotations
 

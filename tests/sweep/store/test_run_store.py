@@ -149,13 +149,13 @@ class TestRoundTrip:
         [
             ({"rmse_Q": 1.0}, "'rmse_Q'"),
             ({"seed": None}, "'seed' must have a value"),
-            ({"seed": 2**63}, "'seed' wants int"),
-            ({"seed": 1.5}, "'seed' wants int"),
-            ({"seed": True}, "'seed' wants int"),
-            ({"rmse_J": "small"}, "'rmse_J' wants float"),
-            ({"rmse_J": True}, "'rmse_J' wants float"),
-            ({"converged_J": 1}, "'converged_J' wants bool"),
-            ({"task": 3}, "'task' wants string"),
+            ({"seed": 2**63}, "'seed' needs int"),
+            ({"seed": 1.5}, "'seed' needs int"),
+            ({"seed": True}, "'seed' needs int"),
+            ({"rmse_J": "small"}, "'rmse_J' needs float"),
+            ({"rmse_J": True}, "'rmse_J' needs float"),
+            ({"converged_J": 1}, "'converged_J' needs bool"),
+            ({"task": 3}, "'task' needs string"),
             ({"status": "running"}, "status 'running' is none of done, failed"),
             ({"outcome": "fine"}, "outcome 'fine' is none of"),
             ({"run_id": "XYZ"}, "run_id is not 16"),
@@ -222,8 +222,8 @@ class TestSchema:
         # SCHEMA_VERSION, let new columns be nullable, and write the new pair here.
         described = "\n".join(f"{c.name} {c.kind} {c.nullable}" for c in PART_COLUMNS)
         assert (SCHEMA_VERSION, hashlib.sha256(described.encode()).hexdigest()[:16]) == (
-            9,
-            "fe1ec9c48e15ef97",
+            10,
+            "147535c75e817908",
         )
 
     def test_what_may_differ_between_equal_sweeps(self) -> None:

@@ -1,4 +1,4 @@
-"""A sweep with a mirror: another machine goes on from it, and a mirror that is silent costs nothing."""
+"""A sweep with a mirror: another machine can resume from it, and a mirror that does not answer costs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every place of mirrors does the same."""
+"""All kinds of mirror behave alike."""
 
 from __future__ import annotations
 
