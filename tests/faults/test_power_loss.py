@@ -12,11 +12,17 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from support.disk_recorder import Recorder, read_tree
-from support.power_loss import Disk
+from support.disk_recorder import Recorder, read_tree, write_tree
+from support.part_rows import make_row
+from support.power_loss import Disk, states_after_loss
 from support.power_trials import FitTrials, PowerCounts, SweepTrials
 
 from kising.atomic import atomic_write
+from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.inventory import take_inventory
+from kising.sweep.store.mirror.copying import Mirror
+from kising.sweep.store.mirror.folders import FolderPlace
+from kising.sweep.store.run_store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +67,27 @@ def test_what_was_not_synced_may_be_gone_or_garbled(tmp_path: Path) -> None:
     assert states(recorder, "safe") == {b"z" * 10}
     assert states(recorder, "unsafe") == {None, b"y" * 1000}
     assert read_tree(tmp_path / "d") == {"safe": b"z" * 10}
+
+
+def test_a_fetch_from_a_mirror(tmp_path: Path) -> None:
+    """At no moment does the log of a new machine tell of parts that it has not fetched yet."""
+    source = SweepDirectory.create(tmp_path / "mirror")
+    with source.lock():
+        store = Store.open(source)
+        for number in range(3):
+            store.commit([make_row(number)])
+    place = tmp_path / "machine"
+    place.mkdir()
+    with Recorder(place) as recorder:
+        directory = SweepDirectory.create(place / "out")
+        mirror = Mirror("mirror", FolderPlace(source.path), directory, "any", print)
+        mirror._connect()
+        mirror._fetch()
+    assert len(list(directory.parts.iterdir())) == 3
+    for number, state in enumerate(states_after_loss(recorder)):
+        root = tmp_path / str(number)
+        write_tree(root, state)
+        assert take_inventory(SweepDirectory(root / "out")).vanished == {}
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,8 @@ from click.testing import CliRunner
 from kising import load_fit, run_sweep
 from kising.atomic import atomic_write
 from kising.cli import main
+from kising.fitting.command import CHECKPOINT
+from kising.learning.checkpoint import load
 from kising.report.tables import derived
 from kising.sweep.plan import Plan
 from kising.sweep.spec import read_spec
@@ -242,12 +243,12 @@ class FitJudge:
     ) -> None:
         """`fit` is made now; any of `fits` may have been made in the folder before."""
         self.out, self.kind, self._fit, self._fits, self._counts = out, fit.name, fit, fits, counts
-        self._turns = cycle((False,) * 4 + (True,))
 
     @property
     def is_nearly_done(self) -> bool:
-        """Whether this driver may go on to the end: every fifth, as checkpoints do not tell how much is left."""
-        return next(self._turns)
+        """Whether learning has ended, and only the results are left to write."""
+        path = self.out / CHECKPOINT
+        return path.exists() and load(path.read_bytes().partition(b"\n")[2]).outcome != "running"
 
     def check_rows(self) -> None:
         """Where there is a fit.json, all files belong together, and are those of an undisturbed fit."""

@@ -131,6 +131,7 @@ class SweepTrials:
         self._generator = random.Random(f"{counts.seed} {self._name}")
         self._safe: set[str] = set()  # runs whose rows were committed
         self._states: set[str] = set()  # runs whose state was saved
+        self._mirrored: set[str] = set()  # runs that a new machine finds in the mirror
         self._finished = False  # the tables were written
         self._performed: list[str] = []
         self._sessions = 0
@@ -205,7 +206,9 @@ class SweepTrials:
         with self._hurried():
             self._judge_state(out)
         if not out.exists() and (place / "mirror").exists():
-            self._safe = self._sweep.rows_of(place / "mirror")[0]  # the new machine has these from the start
+            self._mirrored = self._sweep.rows_of(place / "mirror")[0]
+        else:
+            self._mirrored = set()
         recorder = Recorder(place)
         self._performed.clear()
         with self._hurried(), self._marked(recorder), recorder:
@@ -246,7 +249,8 @@ class SweepTrials:
         assert (report.temporaries, report.quarantined) == ((), ()), report.lines()
         counts.wrong += self._sweep.rows_of(out)[1]
         counts.wrong += self._sweep.wrong_artifacts(out)
-        counts.lost += len(self._safe & set(self._performed))  # what was safe was run again
+        # What was safe, or what a new machine could fetch, was run again.
+        counts.lost += len((self._safe | self._mirrored) & set(self._performed))
 
     @staticmethod
     def _remembered(table: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[pd.DataFrame], pd.DataFrame]:

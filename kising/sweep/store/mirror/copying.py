@@ -180,9 +180,8 @@ class Mirror:
     def _fetch(self) -> None:
         """Bring here what only the mirror holds."""
         directory = self._directory
-        if not directory.parts_log.exists() and (log := self._place.get("parts.log")) is not None:
-            atomic_write(directory.parts_log, log[0])
-        log_now = view(read_bytes(directory.parts_log))
+        log = None if directory.parts_log.exists() else self._place.get("parts.log")
+        log_now = view(read_bytes(directory.parts_log) if log is None else log[0])
         gone = log_now.known - log_now.rows.keys()
         fetched = 0
         for name in sorted(self._copied_parts - set(self._files.list().parts) - gone):
@@ -197,6 +196,10 @@ class Mirror:
             make_directory(directory.parts)
             atomic_write(directory.parts / name, found[0])
             fetched += 1
+        if (
+            log is not None
+        ):  # after the parts: those that it tells of and that are not here would count as vanished
+            atomic_write(directory.parts_log, log[0])
         for name in self._states_there():
             if not (directory.checkpoints / name).exists() and (
                 state := self._place.get(f"checkpoints/{name}")
