@@ -158,7 +158,11 @@ def describe_status(path: Path) -> Iterator[str]:
     vanished = take_inventory(directory).vanished
     if vanished and alive == "ended":
         state = "damaged"
-    yield f"{path}: {state}, {progress.done} of {progress.total} runs done, {progress.failed} failed"
+    done, failed = progress.done, progress.failed
+    if alive == "ended" and progress.state not in OVER:
+        # It was killed: rows that it had received are lost if it had not written them.
+        done, failed = _written(directory)
+    yield f"{path}: {state}, {done} of {progress.total} runs done, {failed} failed"
     if vanished:
         rows = sum(vanished.values())
         yield f"  {plural(len(vanished), 'part')} with {rows} rows vanished: see `kising verify {path}`"
@@ -177,7 +181,17 @@ def describe_status(path: Path) -> Iterator[str]:
     elif alive == "ended" and state != "finished":
         yield f"  to resume: kising run {path}"
     listed = [(run.run_id, run.label, run.error or "") for run in progress.failures]
-    yield from _failed(path, listed, progress.failed)
+    yield from _failed(path, listed, failed)
+
+
+def _written(directory: SweepDirectory) -> tuple[int, int]:
+    """How many runs are done and how many have failed, by the rows in the parts."""
+    plan, opened = Plan.of(read_spec(directory.sweep_file)), _open(directory.path)
+    if opened is None:
+        return 0, 0
+    _, scan = opened
+    place = scan.find(plan.ids)
+    return int(_done(plan, *opened).sum()), int(np.sum(scan.failed[place[place >= 0]]))
 
 
 def state_of(directory: SweepDirectory, progress: Progress, alive: Liveness) -> str:

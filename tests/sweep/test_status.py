@@ -120,6 +120,15 @@ def test_a_process_that_has_the_drivers_pid_by_now_is_not_the_driver(directory: 
     assert f"  to resume: kising run {directory.path}" in list(describe_status(directory.path))
 
 
+def test_after_a_kill_only_written_rows_count(directory: SweepDirectory) -> None:
+    with directory.lock("kising run"):
+        progress(directory, done=4, failed=2)
+        assert headline(directory) == "running, 4 of 6 runs done, 2 failed"
+    assert headline(directory) == "interrupted, 2 of 6 runs done, 1 failed"
+    progress(directory, done=4, failed=2, state="interrupted")  # by Ctrl-C: all was written
+    assert headline(directory) == "interrupted, 4 of 6 runs done, 2 failed"
+
+
 def test_looking_at_the_lock_takes_it_from_nobody(directory: SweepDirectory) -> None:
     assert is_locked(directory.lock_file) is False
     assert is_locked(directory.path / "no such file") is False

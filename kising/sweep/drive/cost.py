@@ -37,6 +37,7 @@ RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, maki
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
 CHUNK_BYTES: Final = 4096 * 8  # a float64 column of a chunk of slices
 _KEPT: Final = 500  # finished runs that a price is the median of
+_FEW: Final = 8  # of fewer runs, most may have compiled
 
 _LARGEST_CACHE: Final = 10_000_000  # bytes
 # Seconds per operation, and iterations of EM, that a machine can have measured: others would stop every sweep.
@@ -109,11 +110,12 @@ class CostModel:
             samples.append((seconds / operations(point, made), made))
 
     def settle(self) -> None:
-        """Turn what was noted into prices; medians, so that the first runs of a process, which compile, do
-        not count.
+        """Turn what was noted into prices: medians, so that the first runs of a process, which compile, do
+        not count; of few runs the smallest.
         """
         for kind, samples in self._samples.items():
-            self.prices[kind] = median(price for price, _ in samples)
+            price = min if len(samples) < _FEW else median
+            self.prices[kind] = price([one for one, _ in samples])
             if any(made for _, made in samples):
                 self.iterations[kind] = sum(made for _, made in samples) / len(samples)
         self._samples.clear()

@@ -79,6 +79,15 @@ def test_prices_are_learned_kept_and_used() -> None:
     assert again.seconds(point) == pytest.approx(3e-9 * operations(point, 12))
 
 
+def test_a_short_sweep_whose_first_runs_compiled_does_not_make_the_next_one_seem_long() -> None:
+    (point,) = points()
+    model = CostModel.load()
+    for seconds in [45.0, 60.0, 3e-9 * operations(point, 12)]:
+        model.learn(point, {"status": "done", "seconds": seconds, "iterations": 12})
+    model.settle()
+    assert model.seconds(point) == pytest.approx(3e-9 * operations(point, 12))
+
+
 def test_damaged_cache_is_as_good_as_none() -> None:
     path = cost.cache_file()
     path.parent.mkdir(parents=True)
