@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kising.errors import StoreError
-from kising.regular_files import read_regular
+from kising.regular_files import open_regular, read_regular
 from kising.sweep.store.artifacts import RunArtifacts
 from kising.sweep.store.atomic import AtomicFile, make_directory
 from kising.sweep.store.column_types import Column
@@ -364,9 +364,7 @@ class Store:
 
     def _runs_file_is_current(self, order: NDArray[np.uint64]) -> bool:
         try:
-            if not self.directory.runs_file.is_file():
-                return False
-            with self.directory.runs_file.open("rb") as handle:
+            with open_regular(self.directory.runs_file) as handle:
                 return holds(handle, self._blocks(order))
         except OSError:
             return False
@@ -375,8 +373,8 @@ class Store:
 def _digest_of(path: Path) -> str | None:
     """The SHA-256 of a file; None where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() if path.is_file() else None
+        with open_regular(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
 
