@@ -179,7 +179,7 @@ def test_what_is_not_a_recording_is_refused_in_a_line(case: str, tmp_path) -> No
         (["--hidden", "30", "--estimator", "exact"], "too large for estimator exact"),
         (["--hidden", "100000000000"], "assume fewer hidden spins"),
         (["--hidden", "2000"], "more hidden spins than the recording has slices"),
-        (["--hidden", "1", "--l1", "1", "--errors"], "maximum likelihood"),
+        (["--hidden", "1", "--l1", "1", "--errors"], "errors: cannot be computed with learner.l1"),
         (["--hidden", "1", "--threads", "0"], "--threads"),
         (["--hidden", "1", "--trials", "t.csv"], "give bin too"),
         (["--hidden", "0,1", "--folds", "900"], "too short"),

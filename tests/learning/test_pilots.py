@@ -34,10 +34,11 @@ def session(visible: np.ndarray = VISIBLE, *, seed: int = 0, starts: int = 3, **
 def test_learning_goes_on_from_the_likeliest_pilot(estimator: str) -> None:
     # With fewer iterations than a pilot makes, and fewer slices than it sees, a pilot is a session with one start.
     alone = session(starts=1, estimator=estimator, max_iterations=60)
-    found = [pilot(replace(alone, seed=own)) for own in seeds_of(0, 3)]
+    # The starts of this seed: the first is not the best, and with exact averages the second is far below it.
+    found = [pilot(replace(alone, seed=own)) for own in seeds_of(3, 3)]
     assert found[0][1] < max(found, key=lambda one: one[1])[1]
     best = max(found, key=lambda one: one[1])[0]
-    assert session(estimator=estimator).start == best
+    assert session(estimator=estimator, seed=3).start == best
 
 
 def test_several_starts_reach_a_higher_maximum_than_a_bad_one() -> None:
