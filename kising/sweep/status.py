@@ -189,9 +189,14 @@ def _written(directory: SweepDirectory) -> tuple[int, int]:
     plan, opened = Plan.of(read_spec(directory.sweep_file)), _open(directory.path)
     if opened is None:
         return 0, 0
-    _, scan = opened
+    return int(_done(plan, *opened).sum()), len(_failed_ids(plan, opened[1]))
+
+
+def _failed_ids(plan: Plan, scan: Scan) -> NDArray[np.uint64]:
+    """The runs of the plan that have failed."""
     place = scan.find(plan.ids)
-    return int(_done(plan, *opened).sum()), int(np.sum(scan.failed[place[place >= 0]]))
+    found: NDArray[np.uint64] = plan.ids[place >= 0][scan.failed[place[place >= 0]]]
+    return found
 
 
 def state_of(directory: SweepDirectory, progress: Progress, alive: Liveness) -> str:
@@ -216,8 +221,7 @@ def _without_progress(directory: SweepDirectory, alive: Liveness) -> Iterator[st
     yield f"{directory.path}: {done} of {plan.n_runs} runs done, {running}"
     if opened is not None:
         store, scan = opened
-        found = plan.ids[(place := scan.find(plan.ids)) >= 0]
-        failed = found[scan.failed[place[place >= 0]]]
+        failed = _failed_ids(plan, scan)
         listed = failures_in(store, failed[:SHOWN])
         yield from describe_failures(directory.path, listed, varied_keys(plan.spec), len(failed))
 
