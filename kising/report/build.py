@@ -22,6 +22,7 @@ from kising.report.figures.views import varied
 from kising.report.page import Content, body, page
 from kising.report.point_tables import text_tables
 from kising.report.results import Results
+from kising.report.summary import core_hours
 from kising.report.symbols import symbols
 from kising.report.tables import Frames
 from kising.sweep.failures import failure_of
@@ -183,7 +184,7 @@ def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]
             {f"kising {v}, numerics {n}" for v, n in zip(runs["version"], runs["numerics"], strict=True)}
         )
         made["runs made by"] = "; ".join(versions)
-        made["core-hours"] = f"{runs['seconds'].astype(float).sum() / 3600:.3g}"
+        made["core-hours"] = f"{core_hours(runs):.3g}"
     manifest = directory.read_manifest()
     if manifest is not None:
         made |= {

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kising.messages import plural
+from kising.report.summary import core_hours
 from kising.sweep.spec import SweepSpec
 from kising.sweep.store.records import Manifest
 
@@ -57,10 +58,9 @@ def _lead(entry: Entry) -> Iterator[str]:
     yield f"    {made.command}"
     yield ""
     failed = int((runs["status"] == "failed").sum())
-    hours = runs["seconds"].astype(float).sum() / 3600
     numerics = ", ".join(str(x) for x in sorted(runs["numerics"].unique()))
     yield (
-        f"{plural(len(runs) - failed, 'run')}, {failed} failed, {hours:.2g} hours of runs, added up. "
+        f"{plural(len(runs) - failed, 'run')}, {failed} failed, {core_hours(runs):.2g} core-hours. "
         f"Run on {made.updated[:10]}; kising {made.packages.get('kising', '?')}, numerics {numerics}, commit "
         f"{(made.commit or 'unknown')[:12]}; Python {made.python}, "
         + ", ".join(f"{name} {version}" for name, version in made.packages.items() if name != "kising")

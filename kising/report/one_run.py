@@ -25,7 +25,17 @@ from kising.sweep.store.run_store import Store
 FIRST_ROWS: Final = 5
 LAST_ROWS: Final = 15
 MOST_LISTED: Final = 10
-_TOLD_APART: Final = ("run_id", "point_id", "realization", "status", "error", "traceback", "seconds", "host")
+_TOLD_APART: Final = (
+    "run_id",
+    "point_id",
+    "realization",
+    "status",
+    "error",
+    "traceback",
+    "seconds",
+    "cpu_seconds",
+    "host",
+)
 
 
 def describe_run(path: Path, asked: str) -> Iterator[str]:

@@ -44,6 +44,11 @@ def summarise(runs: pd.DataFrame) -> pd.DataFrame:
     return frame_of(rows, SUMMARY_COLUMNS)
 
 
+def core_hours(runs: pd.DataFrame) -> float:
+    """What the runs cost together. Rows from before CPU time was measured count with their duration."""
+    return float(runs["cpu_seconds"].fillna(runs["seconds"]).astype(float).sum()) / 3600
+
+
 def scaling(runs: pd.DataFrame) -> pd.DataFrame:
     """The slope of log RMSE on log T: one row per block, for each group of points that differ in data.length only.
 

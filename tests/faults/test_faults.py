@@ -32,6 +32,7 @@ import kising.run
 from kising import run_sweep
 from kising.cli import main
 from kising.errors import LockedError, StoreError
+from kising.sweep.store.checkpoints import FORMAT
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.run_store import Store
 
@@ -252,7 +253,8 @@ def holder(path: Path, prelude: str) -> Iterator[subprocess.Popen[str]]:
         import sys
         from pathlib import Path
         {prelude}
-        from kising.sweep.store.directory import SweepDirectory
+        from kising.sweep.store.checkpoints import FORMAT
+from kising.sweep.store.directory import SweepDirectory
         with SweepDirectory.create(Path({str(path)!r})).lock("kising run"):
             print("held", flush=True)
             sys.stdin.read()
@@ -315,7 +317,9 @@ def test_a_checkpoint_from_elsewhere_is_not_trusted(tmp_path: Path, reference: p
     states = out / "checkpoints"
     states.mkdir(parents=True)
     for number, run_id in enumerate(reference["run_id"]):
-        header = json.dumps({"format": 1, "run_id": run_id, "numerics": 1, "seconds": 1.0})
+        header = json.dumps(
+            {"format": FORMAT, "run_id": run_id, "numerics": 1, "seconds": 1.0, "cpu_seconds": 1.0}
+        )
         (states / f"{run_id}.state").write_bytes(b"0" * 64 + b"\n" + header.encode() + b"\n" + b"x" * number)
     messages: list[str] = []
     spec, path = kising.run.locate(TINY, out)

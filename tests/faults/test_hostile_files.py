@@ -22,6 +22,7 @@ from kising import run_sweep
 from kising.cli import main
 from kising.sweep.drive.cost import CostModel, cache_file
 from kising.sweep.spec import dump_spec, parse_spec
+from kising.sweep.store.checkpoints import FORMAT
 from kising.sweep.store.directory import SweepDirectory
 from kising.version import NUMERICS
 
@@ -183,7 +184,9 @@ class TestCheckpoints:
         reference = pd.read_parquet(finished / "runs.parquet")
         run_id = reference["run_id"][0]
         if header == "valid":
-            header = json.dumps({"format": 1, "run_id": run_id, "numerics": NUMERICS, "seconds": 1.0})
+            header = json.dumps(
+                {"format": FORMAT, "run_id": run_id, "numerics": NUMERICS, "seconds": 1.0, "cpu_seconds": 1.0}
+            )
         rest = header.encode() + b"\n" + state
         out = tmp_path_factory.mktemp("forged") / "tiny"
         directory = SweepDirectory.create(out)

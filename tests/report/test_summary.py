@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from support.rows import make_runs
 
-from kising.report.summary import scaling, summarise
+from kising.report.summary import core_hours, scaling, summarise
 
 
 def test_counts_fractions_and_wilson_intervals() -> None:
@@ -50,6 +50,12 @@ def test_rows_from_before_a_key_was_there_are_of_the_same_sweep() -> None:
     assert list(frame["block"]) == ["J", "K", "L"]
     assert frame.loc[0, "slope"] == pytest.approx(-0.5)
     assert frame.loc[0, "learner.l1"] == 0
+
+
+def test_core_hours_are_cpu_time_or_else_the_duration() -> None:
+    times = [(7200.0, 1800.0), (3600.0, None), (3600.0, 3600.0)]
+    runs = make_runs([{"point_id": "p", "seconds": long, "cpu_seconds": cpu} for long, cpu in times])
+    assert core_hours(runs) == pytest.approx(2.5)
 
 
 def test_points_keep_the_order_of_the_plan() -> None:

@@ -117,7 +117,7 @@ class Shelf:
         self._states = SweepDirectory.create(self._place / "states")
         kept = Checkpoints(self._states, numerics=NUMERICS)
         for number, run_id in enumerate(self.sweep.reference["run_id"]):
-            kept.put(run_id, Saved(b"state of a run" * (number + 20), 1.0 + number))
+            kept.put(run_id, Saved(b"state of a run" * (number + 20), 1.0 + number, 0.5 + number))
         (self._place / "mirror" / "checkpoints").mkdir(exist_ok=True)
         for path in self._states.checkpoints.iterdir():
             shutil.copy(path, self._place / "mirror" / "checkpoints")
@@ -187,9 +187,9 @@ class Shelf:
             harmless=found == good,
         )
 
-    def _good_state(self, run_id: str) -> tuple[bytes, float]:
+    def _good_state(self, run_id: str) -> tuple[bytes, float, float]:
         number = list(self.sweep.reference["run_id"]).index(run_id)
-        return b"state of a run" * (number + 20), 1.0 + number
+        return b"state of a run" * (number + 20), 1.0 + number, 0.5 + number
 
     def judge_table(self, path: Path) -> Found:
         """`verify` says that it differs from the parts."""

@@ -149,7 +149,18 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 #: Columns of a run whose numbers belong to one machine or one session, or which only repeat the sweep file.
-NOT_GOLDEN = ("seconds", "host", "numerics", "version", "schema", "error", "traceback", "started", "finished")
+NOT_GOLDEN = (
+    "seconds",
+    "cpu_seconds",
+    "host",
+    "numerics",
+    "version",
+    "schema",
+    "error",
+    "traceback",
+    "started",
+    "finished",
+)
 
 
 def names() -> list[str]:

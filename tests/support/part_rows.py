@@ -41,6 +41,7 @@ def make_row(i: int, **changes: object) -> Row:
         "rmse_J": 1 / (i + 1),
         "iterations": i,
         "seconds": 0.5,
+        "cpu_seconds": 0.25,
         "host": "here",
         "numerics": 1,
         "version": "0.1.0",

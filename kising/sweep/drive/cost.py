@@ -2,7 +2,8 @@
 
 Seconds are a count of elementary operations, from the sizes of the problem, times a price per operation. Prices
 differ by estimator and machine: they are learned from finished runs, kept in the user's cache directory, and read
-by the next sweep. They never enter results.
+by the next sweep. They are prices of CPU time, so that other programs on the same cores do not raise them. They
+never enter results.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class CostModel:
 
     def learn(self, point: Point, row: Mapping[str, object]) -> None:
         """Take note of a finished run."""
-        seconds, iterations = row.get("seconds"), row.get("iterations")
+        seconds, iterations = row.get("cpu_seconds"), row.get("iterations")
         if row.get("status") != "done" or not isinstance(seconds, float):
             return
         made = float(iterations) if isinstance(iterations, int) else 0.0

@@ -67,12 +67,17 @@ class _Attempt:
     def __init__(self, run: Run, work: Work, batch: Batch, host: str) -> None:
         self._run, self._work, self._batch, self._host = run, work, batch, host
         self._before = batch.saved.get(run.run_id)
-        self._start = time.perf_counter()
+        self._start, self._cpu_start = time.perf_counter(), time.process_time()
 
     @property
     def _seconds(self) -> float:
         """Time spent on the run, including the earlier attempts that this one continues."""
         return time.perf_counter() - self._start + (self._before.seconds if self._before else 0.0)
+
+    @property
+    def _cpu_seconds(self) -> float:
+        """The same in seconds of CPU, of all threads: unlike `_seconds`, it does not grow where cores are shared."""
+        return time.process_time() - self._cpu_start + (self._before.cpu_seconds if self._before else 0.0)
 
     def states(self) -> Iterator[Saved | None]:
         """Run; yield a state whenever one is due, None for one that is too large to send."""
@@ -88,7 +93,13 @@ class _Attempt:
         except (Exception, SystemExit) as error:
             self._fail(error, " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":"))
         else:
-            self.row = {**row, "status": "done", "seconds": self._seconds, "host": self._host}
+            self.row = {
+                **row,
+                "status": "done",
+                "seconds": self._seconds,
+                "cpu_seconds": self._cpu_seconds,
+                "host": self._host,
+            }
 
     def _due_states(
         self, steps: Generator[Callable[[], bytes], None, Mapping[str, object]]
@@ -110,13 +121,18 @@ class _Attempt:
                 interval = None  # later ones will be no smaller
                 yield None
             else:
-                yield Saved(state, self._seconds)
+                yield Saved(state, self._seconds, self._cpu_seconds)
             last = time.monotonic()
             took = last - begin
 
     def _fail(self, error: BaseException, message: str) -> None:
         trace = _traceback(error, error.__traceback__)
-        self.row = failed_row(self._run, message, trace, self._seconds, self._host)
+        self.row = {
+            **failed_row(self._run, message, trace),
+            "seconds": self._seconds,
+            "cpu_seconds": self._cpu_seconds,
+            "host": self._host,
+        }
 
 
 def _traceback(error: BaseException, trace: TracebackType | None) -> str:
@@ -126,9 +142,7 @@ def _traceback(error: BaseException, trace: TracebackType | None) -> str:
     return "".join(traceback.format_exception(type(error), error, trace))
 
 
-def failed_row(
-    run: Run, error: str, trace: str | None = None, seconds: float | None = None, host: str | None = None
-) -> dict[str, object]:
+def failed_row(run: Run, error: str, trace: str | None = None) -> dict[str, object]:
     """Return the row of a failed run. `error` is one line, the same every time; `trace` may differ."""
     return {
         "run_id": run.run_id,
@@ -138,8 +152,9 @@ def failed_row(
         "status": "failed",
         "error": error,
         "traceback": trace,
-        "seconds": seconds,
-        "host": host,
+        "seconds": None,
+        "cpu_seconds": None,
+        "host": None,
     }
 
 

@@ -38,10 +38,11 @@ class Need:
 
 @dataclass(frozen=True)
 class Saved:
-    """An unfinished run: the state that its work can resume from, and the seconds spent on it so far."""
+    """An unfinished run: the state that its work can resume from, and the time spent on it so far."""
 
     state: bytes
     seconds: float
+    cpu_seconds: float
 
 
 @dataclass(frozen=True)

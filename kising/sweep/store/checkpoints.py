@@ -2,7 +2,7 @@
 
 One file per run, replaced by the next state and removed when the run's row is committed:
 
-    <SHA-256 of all that follows>\\n{"format": 1, "run_id": ..., "numerics": ..., "seconds": ...}\\n<state>
+    <SHA-256 of all that follows>\\n{"format": 2, "run_id", "numerics", "seconds", "cpu_seconds"}\\n<state>
 
 Checkpoints only save time. One that is damaged, or was made for another run or by other numerics, is dropped with a
 warning, and its run starts over; failures to write one are counted and otherwise ignored. Only the driver writes
@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LARGEST_TOTAL: Final = 4_000_000_000
 """Largest size of a sweep's checkpoints together; one that would exceed it is not written."""
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _NAME: Final = re.compile(r"([0-9a-f]{16})\.state")
 _HEADER_BYTES: Final = 1000  # at most
 
@@ -119,6 +119,7 @@ class Checkpoints:
             "run_id": run_id,
             "numerics": self._numerics,
             "seconds": saved.seconds,
+            "cpu_seconds": saved.cpu_seconds,
         }
         rest = json.dumps(header).encode() + b"\n" + saved.state
         return hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
@@ -139,7 +140,11 @@ class Checkpoints:
             raise ValueError("it is of another run")
         if header.get("numerics") != self._numerics:
             raise ValueError(f"numerics version {header.get('numerics')} made it, this is {self._numerics}")
-        seconds = header.get("seconds")
-        if not isinstance(seconds, float) or not seconds >= 0:
-            raise ValueError("its seconds are not a number")
-        return Saved(state, seconds)
+        return Saved(state, _seconds(header, "seconds"), _seconds(header, "cpu_seconds"))
+
+
+def _seconds(header: Mapping[str, object], key: str) -> float:
+    value = header.get(key)
+    if not isinstance(value, float) or not value >= 0:
+        raise ValueError(f"its {key} are not a number")
+    return value

@@ -18,7 +18,7 @@ from kising.learning.trace_columns import TRACE
 from kising.options import LEAVES, Header, Leaf, leaves_of
 from kising.sweep.store.column_types import Column, Kind, Summary, runs_of
 
-SCHEMA_VERSION: Final = 10
+SCHEMA_VERSION: Final = 11
 
 Row = Mapping[str, object]
 
@@ -209,6 +209,14 @@ RESULTS: Final = (
         "seconds",
         "float",
         meaning="duration in seconds; null if the worker died",
+        summary=_MEAN,
+        deterministic=False,
+    ),
+    Column(
+        "cpu_seconds",
+        "float",
+        meaning="CPU time of all threads, in seconds: the cost of the run, also where other programs shared the cores; "
+        "null if the worker died",
         summary=_MEAN,
         deterministic=False,
     ),

@@ -370,17 +370,17 @@ def conducted(
 def test_checkpoints_are_kept_and_given_to_the_next_attempt() -> None:
     source, store = (
         runs(3),
-        MemoryStore({FakeRun(2).run_id: Saved(b"old", 1.0), FakeRun(9).run_id: Saved(b"x", 1.0)}),
+        MemoryStore({FakeRun(2).run_id: Saved(b"old", 1.0, 0.5), FakeRun(9).run_id: Saved(b"x", 1.0, 0.5)}),
     )
 
     def answer(batch: Batch) -> list[Event]:
         if batch.batch_id:
             return done(batch)
         told = [
-            Checkpoint(0, source[0].run_id, Saved(b"too late", 1.0)),  # its row is there already
-            Checkpoint(0, source[1].run_id, Saved(b"one", 1.0)),
-            Checkpoint(0, source[1].run_id, Saved(b"two", 2.0)),
-            Checkpoint(7, source[2].run_id, Saved(b"stray", 1.0)),  # of no batch in flight
+            Checkpoint(0, source[0].run_id, Saved(b"too late", 1.0, 0.5)),  # its row is there already
+            Checkpoint(0, source[1].run_id, Saved(b"one", 1.0, 0.5)),
+            Checkpoint(0, source[1].run_id, Saved(b"two", 2.0, 0.5)),
+            Checkpoint(7, source[2].run_id, Saved(b"stray", 1.0, 0.5)),  # of no batch in flight
         ]
         started, rows, lost = die(batch, "crashed", after=1)
         return [started, rows, *told, lost]
@@ -393,8 +393,8 @@ def test_checkpoints_are_kept_and_given_to_the_next_attempt() -> None:
         {source[2].run_id},
     )  # a tenth of a second per slot
     assert [dict(batch.saved) for batch in others] == [
-        {source[1].run_id: Saved(b"two", 2.0)},
-        {source[2].run_id: Saved(b"old", 1.0)},
+        {source[1].run_id: Saved(b"two", 2.0, 0.5)},
+        {source[2].run_id: Saved(b"old", 1.0, 0.5)},
     ]
     assert source[0].run_id not in store
 
@@ -413,17 +413,17 @@ def test_a_checkpoint_is_no_sign_that_a_run_will_end() -> None:
     class Busy(MemoryStore):
         def put(self, run_id: str, saved: Saved) -> None:
             threading.Event().wait(0.01)
-            again = Checkpoint(0, run_id, Saved(b"", saved.seconds + 0.01))
+            again = Checkpoint(0, run_id, Saved(b"", saved.seconds + 0.01, 0.5))
             executor.waiting.extend([again] if saved.seconds < 5 else done(executor.submitted[0]))
 
     store = Busy()
-    executor.waiting.append(Checkpoint(0, FakeRun(0).run_id, Saved(b"", 0.0)))
+    executor.waiting.append(Checkpoint(0, FakeRun(0).run_id, Saved(b"", 0.0, 0.5)))
     assert conducted(runs(1), executor, store).failed == 1
 
 
 def test_deaths_count_from_the_last_checkpoint() -> None:
     def answer(batch: Batch) -> list[Event]:
-        told = Checkpoint(batch.batch_id, batch.runs[0].run_id, Saved(b"", 1.0))
+        told = Checkpoint(batch.batch_id, batch.runs[0].run_id, Saved(b"", 1.0, 0.5))
         if batch.batch_id == 7:
             return done(batch)
         return [Started(batch.batch_id, "h", 1), told, Lost(batch.batch_id, "boom", "crashed")]

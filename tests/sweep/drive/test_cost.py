@@ -70,8 +70,8 @@ def test_prices_are_learned_kept_and_used() -> None:
     assert not model.knows(point)
     # Eleven runs at 3 ns an operation, and one that compiled for a minute.
     for seconds in [3e-9 * operations(point, 12)] * 11 + [60.0]:
-        model.learn(point, {"status": "done", "seconds": seconds, "iterations": 12})
-    model.learn(point, {"status": "failed", "seconds": 1e9, "iterations": 12})
+        model.learn(point, {"status": "done", "cpu_seconds": seconds, "iterations": 12})
+    model.learn(point, {"status": "failed", "cpu_seconds": 1e9, "iterations": 12})
     model.settle()
     model.save()
     again = CostModel.load()
@@ -83,9 +83,19 @@ def test_a_short_sweep_whose_first_runs_compiled_does_not_make_the_next_one_seem
     (point,) = points()
     model = CostModel.load()
     for seconds in [45.0, 60.0, 3e-9 * operations(point, 12)]:
-        model.learn(point, {"status": "done", "seconds": seconds, "iterations": 12})
+        model.learn(point, {"status": "done", "cpu_seconds": seconds, "iterations": 12})
     model.settle()
     assert model.seconds(point) == pytest.approx(3e-9 * operations(point, 12))
+
+
+def test_a_busy_machine_does_not_raise_prices() -> None:
+    (point,) = points()
+    model = CostModel.load()
+    price = 3e-9
+    row = {"status": "done", "seconds": 1e4, "cpu_seconds": price * operations(point, 12), "iterations": 12}
+    model.learn(point, row)
+    model.settle()
+    assert model.seconds(point) == pytest.approx(price * operations(point, 12))
 
 
 def test_damaged_cache_is_as_good_as_none() -> None:

@@ -119,7 +119,10 @@ def test_every_run_gives_its_row(executor: Executor) -> None:
     assert {run.run_id: rows[run.run_id]["rmse_J"] for run in source} == {
         run.run_id: run.realization**2 for run in source
     }
-    assert all(row["status"] == "done" and row["host"] and row["seconds"] >= 0 for row in committed)
+    assert all(
+        row["status"] == "done" and row["host"] and row["seconds"] >= 0 and row["cpu_seconds"] >= 0
+        for row in committed
+    )
     assert (outcome.done, outcome.failed, outcome.lost) == (3000, 0, 0)
     assert outcome.batches < 100
 
@@ -214,6 +217,7 @@ def test_a_long_run_sends_its_states_and_resumes_from_one(executor: Executor, tm
     (row,) = (row for event in events if isinstance(event, Rows) for row in event.rows)
     assert row["rmse_J"] == 64.0
     assert row["seconds"] > saved[-1].seconds
+    assert row["cpu_seconds"] > saved[-1].cpu_seconds > 0
     assert not any(isinstance(event, Checkpoint) for event in events)  # none were requested
     assert (tmp_path / run.run_id).read_text().split() == ["0", saved[-1].state.split()[1].decode()]
 
@@ -227,7 +231,7 @@ def test_rows_do_not_wait_for_a_long_run(executor: Executor, tmp_path: Path) -> 
 
 
 def test_time_spent_before_counts_towards_the_timeout(executor: Executor) -> None:
-    saved = {FakeRun(0).run_id: Saved(b"", 7.0)}
+    saved = {FakeRun(0).run_id: Saved(b"", 7.0, 0.5)}
     executor.submit(Batch(0, tuple(runs(1, "told timeout")), 1, None, 9.0, saved=saved))
     (rows,) = (event.rows for event in settle(executor, 1) if isinstance(event, Rows))
     assert rows[0]["rmse_J"] == 2.0

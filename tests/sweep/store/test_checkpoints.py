@@ -17,7 +17,7 @@ from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
 
 RUN, OTHER = "00000000000000aa", "00000000000000bb"
-SAVED = Saved(bytes(range(256)) * 4 + b"\n{}\n", 12.5)
+SAVED = Saved(bytes(range(256)) * 4 + b"\n{}\n", 12.5, 0.5)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def the_file(directory: SweepDirectory) -> Path:
 def test_what_is_put_is_got_also_by_the_next_driver(directory: SweepDirectory) -> None:
     checkpoints = opened(directory)
     assert checkpoints.get(RUN) is None
-    checkpoints.put(RUN, Saved(b"older", 1.0))
+    checkpoints.put(RUN, Saved(b"older", 1.0, 0.5))
     checkpoints.put(RUN, SAVED)
     assert checkpoints.get(RUN) == SAVED
     again = opened(directory)
@@ -117,8 +117,8 @@ def test_a_disk_that_refuses_costs_a_checkpoint_and_no_more(
             raise OSError(errno.ENOSPC, "full")
 
         patch.setattr(os, "fsync", full)
-        checkpoints.put(RUN, Saved(b"newer", 13.0))
-        checkpoints.put(RUN, Saved(b"newer", 14.0))
+        checkpoints.put(RUN, Saved(b"newer", 13.0, 0.5))
+        checkpoints.put(RUN, Saved(b"newer", 14.0, 0.5))
     ((reason, count),) = checkpoints.refused.items()
     assert count == 2
     assert "no space left" in reason

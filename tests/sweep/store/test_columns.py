@@ -37,7 +37,7 @@ def test_names_are_unique_and_results_have_a_meaning() -> None:
 
 def test_only_time_and_place_may_differ_after_a_resume() -> None:
     names = {column.name for column in COLUMNS}
-    assert names - set(DETERMINISTIC_COLUMNS) == {"seconds", "host", "traceback"}
+    assert names - set(DETERMINISTIC_COLUMNS) == {"seconds", "cpu_seconds", "host", "traceback"}
 
 
 def test_every_block_has_its_columns() -> None:

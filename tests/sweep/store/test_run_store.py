@@ -222,8 +222,8 @@ class TestSchema:
         # SCHEMA_VERSION, let new columns be nullable, and write the new pair here.
         described = "\n".join(f"{c.name} {c.kind} {c.nullable}" for c in PART_COLUMNS)
         assert (SCHEMA_VERSION, hashlib.sha256(described.encode()).hexdigest()[:16]) == (
-            10,
-            "147535c75e817908",
+            11,
+            "c36d61a8594b6c9d",
         )
 
     def test_what_may_differ_between_equal_sweeps(self) -> None:
@@ -231,6 +231,7 @@ class TestSchema:
         assert [name for name in names if name not in DETERMINISTIC_COLUMNS] == [
             "traceback",
             "seconds",
+            "cpu_seconds",
             "host",
         ]
         assert len(set(names)) == len(names)

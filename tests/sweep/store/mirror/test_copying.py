@@ -188,11 +188,11 @@ def test_checkpoints_travel(url: str, tmp_path: Path, directory: SweepDirectory)
     states = Checkpoints(directory, numerics=1)
     with mirrored(url, directory, "tiny", say):
         for run_id, state in (("0" * 16, b"first"), ("1" * 16, b"other"), ("0" * 16, b"second")):
-            states.put(run_id, Saved(state, 1.0))
+            states.put(run_id, Saved(state, 1.0, 0.5))
         states.drop(["1" * 16])
     found = Checkpoints(fetched(url, tmp_path), numerics=1)
     assert found.run_ids == {"0" * 16}
-    assert found.get("0" * 16) == Saved(b"second", 1.0)
+    assert found.get("0" * 16) == Saved(b"second", 1.0, 0.5)
     with mirrored(url, directory, "tiny", say):
         states.drop(["0" * 16])
     assert open_place(url).list("checkpoints") == set()
