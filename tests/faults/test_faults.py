@@ -253,8 +253,7 @@ def holder(path: Path, prelude: str) -> Iterator[subprocess.Popen[str]]:
         import sys
         from pathlib import Path
         {prelude}
-        from kising.sweep.store.checkpoints import FORMAT
-from kising.sweep.store.directory import SweepDirectory
+        from kising.sweep.store.directory import SweepDirectory
         with SweepDirectory.create(Path({str(path)!r})).lock("kising run"):
             print("held", flush=True)
             sys.stdin.read()
