@@ -62,6 +62,7 @@ def test_a_sweep_whose_parts_are_gone_is_not_finished(out: Path, reference: pd.D
     shutil.rmtree(out / "parts")
     status = kising("status", out).output
     assert "finished" not in status
+    assert "0 of 4 runs done" in status
     assert "1 part with 4 rows vanished" in status
     verified = kising("verify", out)
     assert verified.exit_code == 1
@@ -71,6 +72,21 @@ def test_a_sweep_whose_parts_are_gone_is_not_finished(out: Path, reference: pd.D
     assert "a part has vanished, its runs are run again" in again.output
     assert kising("verify", out).exit_code == 0
     assert count_wrong(pd.read_parquet(out / "runs.parquet"), reference) == 0
+
+
+def test_a_sweep_whose_parts_are_gone_with_their_log_is_not_finished(out: Path) -> None:
+    shutil.rmtree(out / "parts")
+    (out / "parts.log").unlink()
+    status = kising("status", out).output
+    assert "finished" not in status
+    assert "0 of 4 runs done" in status
+    assert "to resume" in status
+    assert kising("verify", out).exit_code == 1
+
+
+def test_a_sweep_whose_log_alone_is_gone_is_finished(out: Path) -> None:
+    (out / "parts.log").unlink()
+    assert "finished, 4 of 4 runs done, 0 failed" in kising("status", out).output
 
 
 def test_a_report_does_not_write_tables_without_the_rows_that_vanished(out: Path) -> None:
