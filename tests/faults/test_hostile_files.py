@@ -20,9 +20,12 @@ from support.spin_data import random_spins
 
 from kising import run_sweep
 from kising.cli import main
+from kising.errors import StoreError
+from kising.fitting.saved_state import SavedState
 from kising.sweep.drive.cost import CostModel, cache_file
 from kising.sweep.spec import dump_spec, parse_spec
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.parquet import read_runs
 from kising.version import NUMERICS
 
 SWEEP = {
@@ -169,7 +172,34 @@ class TestRecords:
             path.write_bytes(before)
 
 
+    def test_a_pipe_in_the_place_of_the_lock_is_no_driver(self, finished: Path) -> None:
+        path = finished / ".lock"
+        path.unlink()
+        os.mkfifo(path)
+        try:
+            assert "finished" in kising("status", finished).output
+        finally:
+            path.unlink()
+            path.touch()
+
+    def test_a_pipe_in_the_place_of_a_table_is_not_read(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "runs.parquet")
+        with pytest.raises(StoreError, match="not a regular file"):
+            read_runs(tmp_path / "runs.parquet")
+
+
 class TestCheckpoints:
+    @pytest.mark.parametrize("content", [NESTED.encode(), b"", b"\x00" * 1000, None])
+    def test_that_of_a_fit_is_not_trusted(self, tmp_path: Path, content: bytes | None) -> None:
+        said: list[str] = []
+        if content is None:
+            os.mkfifo(tmp_path / "checkpoint")
+        else:
+            (tmp_path / "checkpoint").write_bytes(content)
+        assert SavedState(tmp_path / "checkpoint", "identity", said.append).load() is None
+        (line,) = said
+        assert "learning starts again" in line
+
     @settings(hostile, max_examples=8)
     @given(header=JSON.map(json.dumps), state=st.binary(max_size=50))
     @example(header=NESTED, state=b"")
