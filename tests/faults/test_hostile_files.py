@@ -171,7 +171,6 @@ class TestRecords:
             path.unlink()
             path.write_bytes(before)
 
-
     def test_a_pipe_in_the_place_of_the_lock_is_no_driver(self, finished: Path) -> None:
         path = finished / ".lock"
         path.unlink()

@@ -30,7 +30,9 @@ from support.victims import FITS, ON_RAY, SHORT, shortened, write_recording
 
 MOST_KILLS = 150  # of the drivers of one sweep; the next driver is left alone
 MOST_WORKERS = 40  # killed under one driver
-MOST_ON_RAY = 120  # kills of one sweep on Ray; the next driver is left alone, so that every kind of sweep has its turn
+MOST_ON_RAY = (
+    120  # kills of one sweep on Ray; the next driver is left alone, so that every kind of sweep has its turn
+)
 LAST = ("tables", "fit results")  # steps at the end of a session
 BROKEN = (
     "Ray broke down",

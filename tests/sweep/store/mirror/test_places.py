@@ -86,7 +86,19 @@ def test_a_server_that_is_not_there(bucket: str, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     "url",
-    ["ftp://host/x", "s3://", "s3:///x", "file://host/x", "file://", "http://host/x", "s3://[x", "", " ", "s3:bucket", "GS:x"],
+    [
+        "ftp://host/x",
+        "s3://",
+        "s3:///x",
+        "file://host/x",
+        "file://",
+        "http://host/x",
+        "s3://[x",
+        "",
+        " ",
+        "s3:bucket",
+        "GS:x",
+    ],
 )
 def test_urls_that_are_no_place(url: str) -> None:
     with pytest.raises(InputError, match="--mirror"):
