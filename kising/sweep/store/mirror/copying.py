@@ -50,7 +50,8 @@ def mirrored(url: str | None, directory: SweepDirectory, name: str, say: Say) ->
     place = open_place(url)
     if isinstance(place, FolderPlace) and place.overlaps(directory.path):
         raise InputError(
-            f"--mirror {url}: a mirror and {directory.path} cannot be one inside the other: choose a place on another disk"
+            f"--mirror {url}: a mirror and {directory.path} cannot be one inside the other: choose a place on another "
+            "disk"
         )
     mirror = Mirror(url, place, directory, name, say)
     mirror.start()
