@@ -25,6 +25,7 @@ from kising.errors import CheckpointError
 from kising.learning import checkpoint
 from kising.learning.state import EMState
 from kising.recordings import Segments
+from kising.regular_files import read_regular
 from kising.version import NUMERICS
 
 FORMAT: Final = 1
@@ -67,7 +68,7 @@ class SavedState:
     def load(self) -> EMState | None:
         """The state to continue from; None if there is none."""
         try:
-            found = self.path.read_bytes()
+            found = read_regular(self.path)
         except FileNotFoundError:
             return None
         except OSError as error:

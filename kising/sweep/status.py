@@ -155,13 +155,15 @@ def describe_status(path: Path) -> Iterator[str]:
         yield from _without_progress(directory, alive)
         return
     state = state_of(directory, progress, alive)
-    vanished = take_inventory(directory).vanished
-    if vanished and alive == "ended":
-        state = "damaged"
+    inventory = take_inventory(directory)
+    vanished = inventory.vanished
     done, failed = progress.done, progress.failed
-    if alive == "ended" and progress.state not in OVER:
-        # It was killed: rows that it had received are lost if it had not written them.
-        done, failed = _written(directory)
+    if alive == "ended":
+        if progress.state not in OVER or inventory.logged_rows < done + failed:
+            # It was killed, and what it had not written is lost; or somebody has removed parts, the log, or both.
+            done, failed = _written(directory)
+        if vanished or (state == "finished" and done + failed < progress.total):
+            state = "damaged"
     yield f"{path}: {state}, {done} of {progress.total} runs done, {failed} failed"
     if vanished:
         rows = sum(vanished.values())

@@ -20,10 +20,13 @@ from support.spin_data import random_spins
 
 from kising import run_sweep
 from kising.cli import main
+from kising.errors import StoreError
+from kising.fitting.saved_state import SavedState
 from kising.sweep.drive.cost import CostModel, cache_file
 from kising.sweep.spec import dump_spec, parse_spec
 from kising.sweep.store.checkpoints import FORMAT
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.parquet import read_runs
 from kising.version import NUMERICS
 
 SWEEP = {
@@ -169,8 +172,34 @@ class TestRecords:
             path.unlink()
             path.write_bytes(before)
 
+    def test_a_pipe_in_the_place_of_the_lock_is_no_driver(self, finished: Path) -> None:
+        path = finished / ".lock"
+        path.unlink()
+        os.mkfifo(path)
+        try:
+            assert "finished" in kising("status", finished).output
+        finally:
+            path.unlink()
+            path.touch()
+
+    def test_a_pipe_in_the_place_of_a_table_is_not_read(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "runs.parquet")
+        with pytest.raises(StoreError, match="not a regular file"):
+            read_runs(tmp_path / "runs.parquet")
+
 
 class TestCheckpoints:
+    @pytest.mark.parametrize("content", [NESTED.encode(), b"", b"\x00" * 1000, None])
+    def test_that_of_a_fit_is_not_trusted(self, tmp_path: Path, content: bytes | None) -> None:
+        said: list[str] = []
+        if content is None:
+            os.mkfifo(tmp_path / "checkpoint")
+        else:
+            (tmp_path / "checkpoint").write_bytes(content)
+        assert SavedState(tmp_path / "checkpoint", "identity", said.append).load() is None
+        (line,) = said
+        assert "learning starts again" in line
+
     @settings(hostile, max_examples=8)
     @given(header=JSON.map(json.dumps), state=st.binary(max_size=50))
     @example(header=NESTED, state=b"")
@@ -230,13 +259,44 @@ class TestArguments:
     @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
     @pytest.mark.parametrize(
         "name",
-        [LONG, f"{LONG}.yaml", "/".join([LONG] * 20), "a\nb", "\udcff.npy", " ", "/dev/null", "/dev/zero/x"],
+        [LONG, f"{LONG}.yaml", "/".join([LONG] * 20), "a\nb", " ", "/dev/null", "/dev/zero/x"],
     )
     def test_names_that_no_file_has(self, command: tuple[str, ...], name: str) -> None:
         first, *options = command
         result = kising(first, name, *options)
         assert result.exit_code == (2 if first in ("plan", "run", "fit") else 1)
         assert len(result.output.splitlines()) <= 2 or "Usage" in result.output
+
+    def test_names_that_are_not_text(self, tmp_path: Path) -> None:
+        """Files of such names exist, but they could not be named in records and pages."""
+        name = "\udcff"
+        np.save(tmp_path / f"{name}.npy", random_spins(60, 4))
+        np.save(tmp_path / "spins.npy", random_spins(60, 4))
+        for file in (tmp_path / f"{name}.yaml", tmp_path / "sweep.yaml"):
+            file.write_text(dump_spec(parse_spec(SWEEP)))
+        fit, run = ("--hidden", "1", "--seed", "1", "--max-iterations", "2"), ("--local-debug",)
+        for arguments in (
+            ("fit", f"{name}.npy", *fit),
+            ("fit", "spins.npy", *fit, "--out", name),
+            ("run", f"{name}.yaml", *run),
+            ("run", "sweep.yaml", *run, "--out", name),
+            ("run", "sweep.yaml", *run, "--mirror", name),
+            ("plan", f"{name}.yaml"),
+            ("status", name),
+        ):
+            result = kising(*arguments)
+            assert result.exit_code == 2, arguments
+            assert "is not UTF-8" in result.output
+            assert len(result.output.splitlines()) == 1
+        assert not (tmp_path / name).exists()
+
+    def test_places_of_a_mirror(self, tmp_path: Path) -> None:
+        (tmp_path / "sweep.yaml").write_text(dump_spec(parse_spec(SWEEP)))
+        for url in ("", " ", "s3:bucket/prefix", "GS:bucket", "file:x", "s3://bucket\n/x", "S3://"):
+            result = kising("run", "sweep.yaml", "--local-debug", "--mirror", url)
+            assert result.exit_code == 2, (url, result.output)
+            assert len(result.output.splitlines()) == 1
+        assert {path.name for path in tmp_path.iterdir()} <= {"sweep.yaml", "results", "cache"}
 
     @pytest.mark.parametrize("key", ["out"])
     def test_a_place_for_results_that_cannot_be(self, tmp_path: Path, key: str) -> None:

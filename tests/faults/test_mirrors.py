@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +39,15 @@ main(sys.argv[1:])
 """
 
 
+def wait_for_session(driver: subprocess.Popen[bytes], out: Path) -> None:
+    """Wait until a driver has begun, or ended."""
+    while driver.poll() is None:
+        found = SweepDirectory(out).read_progress() if out.exists() else None
+        if found is not None and found.pid == driver.pid:
+            return
+        time.sleep(0.02)
+
+
 def campaign(
     place: Path, server: S3Server, seed: int, kills: int
 ) -> tuple[dict[str, int], ReferencedSweep, Path]:
@@ -52,7 +62,11 @@ def campaign(
         with (place / "errors").open("w+") as errors:
             driver = subprocess.Popen([*command, "--mirror", url], stderr=errors, env=environment)
             try:
-                driver.wait(generator.uniform(2.0, 12.0) if counts["drivers"] < kills else 300)
+                if counts["drivers"] >= kills:
+                    driver.wait(600)
+                if generator.random() < 0.7:  # however long it takes to start
+                    wait_for_session(driver, out)
+                driver.wait(generator.uniform(0.0, 5.0))
             except subprocess.TimeoutExpired:
                 victim = generator.choice(("driver", "driver", "server", "stop"))
                 if victim == "server":  # moto keeps nothing: the driver must copy everything again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from functools import partial
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def test_a_sweep_whose_parts_are_gone_is_not_finished(out: Path, reference: pd.D
     shutil.rmtree(out / "parts")
     status = kising("status", out).output
     assert "finished" not in status
+    assert "0 of 4 runs done" in status
     assert "1 part with 4 rows vanished" in status
     verified = kising("verify", out)
     assert verified.exit_code == 1
@@ -71,6 +73,21 @@ def test_a_sweep_whose_parts_are_gone_is_not_finished(out: Path, reference: pd.D
     assert "a part has vanished, its runs are run again" in again.output
     assert kising("verify", out).exit_code == 0
     assert count_wrong(pd.read_parquet(out / "runs.parquet"), reference) == 0
+
+
+def test_a_sweep_whose_parts_are_gone_with_their_log_is_not_finished(out: Path) -> None:
+    shutil.rmtree(out / "parts")
+    (out / "parts.log").unlink()
+    status = kising("status", out).output
+    assert "finished" not in status
+    assert "0 of 4 runs done" in status
+    assert "to resume" in status
+    assert kising("verify", out).exit_code == 1
+
+
+def test_a_sweep_whose_log_alone_is_gone_is_finished(out: Path) -> None:
+    (out / "parts.log").unlink()
+    assert "finished, 4 of 4 runs done, 0 failed" in kising("status", out).output
 
 
 def test_a_report_does_not_write_tables_without_the_rows_that_vanished(out: Path) -> None:
@@ -98,10 +115,12 @@ def test_a_part_from_the_far_future_hides_nothing(out: Path, reference: pd.DataF
     assert kising("verify", out).exit_code == 0
 
 
+@pytest.mark.parametrize("mirrored", [False, True])
 def test_a_run_whose_rows_vanish_under_it_does_not_end_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirrored: bool
 ) -> None:
-    real = Store.commit
+    real, out = Store.commit, tmp_path / "tiny"
+    mirror = str(tmp_path / "mirror") if mirrored else None
 
     def commit(store: Store, rows: list[dict[str, object]]) -> Path:
         path = real(store, rows)
@@ -111,8 +130,36 @@ def test_a_run_whose_rows_vanish_under_it_does_not_end_well(
     with monkeypatch.context() as patch:
         patch.setattr(Store, "commit", commit)
         with pytest.raises(StoreError, match="4 finished runs are missing from the tables"):
-            run_sweep(SWEEP, out=tmp_path / "tiny", in_process=True)
-    assert len(run_sweep(SWEEP, out=tmp_path / "tiny", in_process=True).runs) == 4
+            run_sweep(SWEEP, out=out, in_process=True, mirror=mirror)
+    assert len(run_sweep(SWEEP, out=out, in_process=True, mirror=mirror).runs) == 4
+
+
+def test_a_command_whose_rows_vanish_under_it_does_not_exit_with_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the directory nor its mirror has the rows then, or the mirror alone."""
+    (tmp_path / "sweep.yaml").write_text(dump_spec(parse_spec(SWEEP)))
+    out, mirror = tmp_path / "tiny", tmp_path / "mirror"
+    command = ("run", tmp_path / "sweep.yaml", "--local-debug", "--out", out, "--mirror", mirror)
+    real = Store.commit
+
+    def commit(store: Store, rows: list[dict[str, object]]) -> Path:
+        path = real(store, rows)
+        while not (mirror / "parts" / path.name).exists():
+            time.sleep(0.01)
+        path.unlink()
+        return path
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "commit", commit)
+        patch.setattr("kising.sweep.store.mirror.copying.LOOK_SECONDS", 0.01)
+        ended = kising(*command)
+    assert ended.exit_code == 1
+    assert "4 finished runs are missing from the tables" in ended.output
+    again = kising(*command)
+    assert again.exit_code == 0
+    assert "1 parts were fetched from the mirror" in again.output
+    assert len(pd.read_parquet(out / "runs.parquet")) == 4
 
 
 def test_rows_of_other_parameters_are_set_aside_and_run_again(out: Path, reference: pd.DataFrame) -> None:

@@ -30,6 +30,9 @@ from support.victims import FITS, ON_RAY, SHORT, shortened, write_recording
 
 MOST_KILLS = 150  # of the drivers of one sweep; the next driver is left alone
 MOST_WORKERS = 40  # killed under one driver
+MOST_ON_RAY = (
+    120  # kills of one sweep on Ray; the next driver is left alone, so that every kind of sweep has its turn
+)
 LAST = ("tables", "fit results")  # steps at the end of a session
 BROKEN = (
     "Ray broke down",
@@ -155,15 +158,17 @@ class Campaign:
     def on_ray(self, kills: int) -> Self:
         """Kill drivers, their workers, their Ray or everything at once."""
         sweeps = [self._sweep(name, text) for name, text in ON_RAY.items()]
-        number = 0
+        # Every sweep with and without a mirror, in turn; campaigns that are cut short begin with different ones.
+        turns = [(sweep, mirrored) for sweep in sweeps for mirrored in (False, True)]
+        number = self.counts.seed
         while self._killed("Ray") < kills:
-            # Every sweep with and without a mirror, in turn.
-            sweep, mirrored = sweeps[number % len(sweeps)], number // len(sweeps) % 2 == 1
+            sweep, mirrored = turns[number % len(turns)]
             judge = Judge(sweep, self._place / f"ray-{number}", self.counts, mirrored=mirrored)
             number += 1
+            before = self._killed("Ray")
             for driver in range(MOST_KILLS + 1):
                 self.counts.drivers += 1
-                undisturbed = driver == MOST_KILLS or self._killed("Ray") >= kills
+                undisturbed = driver == MOST_KILLS or self._killed("Ray") >= min(kills, before + MOST_ON_RAY)
                 if self._run_on_ray(sweep, judge, kills, undisturbed=undisturbed):
                     break
                 if self._random.random() < 0.4:
@@ -216,7 +221,8 @@ class Campaign:
                 assert driver.end() == 0, driver.errors()
             return True
         last = self._random.choice(("driver", "raylet", "gcs_server", "everything", "step"))
-        step, nth = (self._next_step(STEPS), self._random.choice((1, 2, 3))) if last == "step" else ("-", 1)
+        steps = STEPS if judge.mirror is None else (*STEPS, *MIRROR_STEPS, *MIRROR_STEPS)
+        step, nth = (self._next_step(steps), self._random.choice((1, 2, 3))) if last == "step" else ("-", 1)
         with RayDriver(sweep.file, judge.out, step, nth, mirror=judge.mirror) as driver:
             if self._random.random() < 0.1:
                 driver.wait(self._random.uniform(0.3, 6.0))  # while Ray starts, or soon after

@@ -60,11 +60,12 @@ resources: {checkpoint: 0.2}
     "ray-coupled": """
 name: ray-coupled
 seed: 11
-realizations: 8
+realizations: 4
 model: {visible: 6, hidden: 2, hidden_coupling: 1.0}
 learner: {hidden_couplings: true, max_iterations: 60, tolerance: 1.0e-12, start: random}
-axes: {data.missing: [0, 0.1], data.length: [500, 6000]}
-resources: {checkpoint: 0.2}
+axes: {data.missing: [0, 0.1], data.length: [300, 3000]}
+keep: {couplings: true, trace: true, realizations: 1}
+resources: {checkpoint: 0.1}
 """,
 }
 

@@ -20,6 +20,11 @@ class Inventory(NamedTuple):
     """parts that the log does not hold: a driver was killed before it wrote the line, or somebody put them there"""
 
     @property
+    def logged_rows(self) -> int:
+        """The rows of the parts that the log holds and that are there."""
+        return sum(rows for name, rows in self.log.rows.items() if name not in self.vanished)
+
+    @property
     def log_was_lost(self) -> bool:
         """Whether there was a log once. Parts of older versions have none, until the next driver writes it."""
         return self.log.state == "missing" and any(map(is_numbered, self.listing.parts))

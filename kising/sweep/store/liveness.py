@@ -55,7 +55,7 @@ def is_locked(path: Path) -> bool | None:
     Takes a shared lock for a moment, which a driver that starts just then waits for (`SweepDirectory.lock`).
     """
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for its other end
     except FileNotFoundError:
         return False
     except OSError:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from kising.errors import StoreError
+from kising.regular_files import read_regular
 from kising.sweep.store.artifacts import RunArtifacts
 from kising.sweep.store.column_types import Column
 from kising.sweep.store.columns import (
@@ -202,7 +203,7 @@ def write_runs_frame(handle: IO[bytes], runs: pd.DataFrame) -> None:
 def read_runs(path: Path) -> pd.DataFrame:
     """Read runs.parquet, of this schema or of an older one; StoreError if it is not one."""
     try:
-        return frame_of_runs(decode_part(path.read_bytes(), COLUMNS, path, COLUMNS))
+        return frame_of_runs(decode_part(read_regular(path), COLUMNS, path, COLUMNS))
     except (OSError, NotDataError) as error:
         raise StoreError(f"{path}: not a table of runs of kising's: {error}") from error
 

@@ -22,6 +22,7 @@ from kising.errors import InputError, KisingError, LockedError, StoreError
 from kising.regular_files import read_regular
 from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.sweep.store.directory import SweepDirectory
+from kising.sweep.store.mirror.folders import FolderPlace
 from kising.sweep.store.mirror.lease import Lease
 from kising.sweep.store.mirror.places import ConflictError, Place, UnreachableError, open_place
 from kising.sweep.store.part_log import read_bytes, view
@@ -46,7 +47,13 @@ def mirrored(url: str | None, directory: SweepDirectory, name: str, say: Say) ->
     if url is None:
         yield None
         return
-    mirror = Mirror(url, open_place(url), directory, name, say)
+    place = open_place(url)
+    if isinstance(place, FolderPlace) and place.overlaps(directory.path):
+        raise InputError(
+            f"--mirror {url}: a mirror and {directory.path} cannot be one inside the other: choose a place on another "
+            "disk"
+        )
+    mirror = Mirror(url, place, directory, name, say)
     mirror.start()
     try:
         yield mirror
@@ -160,6 +167,8 @@ class Mirror:
     def _connect(self) -> None:
         """Check that the mirror is of this sweep, take its lease, and list it."""
         about = json.dumps({"format": FORMAT, "sweep": self._name}).encode()
+        if self._place.get(MARKER) is None:
+            self._check_unused()
         try:
             self._place.create(MARKER, about)
         except ConflictError:
@@ -173,6 +182,17 @@ class Mirror:
         self._copied_parts = {name for name in self._place.list("parts") if number_of(name) is not None}
         self._copied = dict.fromkeys((f"checkpoints/{name}" for name in self._states_there()), "")
         self._connected = True
+
+    def _check_unused(self) -> None:
+        """Refuse a place that is no mirror and has files that a mirror would replace: they are somebody else's."""
+        directory = self._directory
+        files = (directory.sweep_file, directory.manifest_file, directory.parts_log, directory.tables_file)
+        for path in (*files, directory.runs_file):
+            if self._place.get(path.name) is not None:
+                raise InputError(
+                    f"--mirror {self.url}: there is a {path.name} and no {MARKER}: this is not a mirror, and its files "
+                    "would be replaced; choose another place"
+                )
 
     def _states_there(self) -> set[str]:
         return {name for name in self._place.list("checkpoints") if _STATE.fullmatch(name)}

@@ -23,6 +23,11 @@ class FolderPlace:
     def __init__(self, root: Path) -> None:
         self._root = root
 
+    def overlaps(self, folder: Path) -> bool:
+        """Whether one of the two directories is the other, or lies inside it."""
+        here, there = self._root.resolve(), folder.resolve()
+        return here.is_relative_to(there) or there.is_relative_to(here)
+
     def get(self, key: str) -> tuple[bytes, str] | None:
         """See `Place`."""
         try:

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from kising.errors import InputError, StoreError
 
 SCHEMES = ("s3", "gs", "az")
+_FORMS = "give s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or a directory"
 
 
 class UnreachableError(StoreError):
@@ -46,6 +47,8 @@ def open_place(url: str) -> Place:
     """The place of a URL: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or a mounted directory."""
     from kising.sweep.store.mirror.folders import FolderPlace
 
+    if not url.strip() or not url.isprintable() or _is_short_of_slashes(url):
+        raise InputError(f"--mirror {url!r}: {_FORMS}")
     if "://" not in url:
         return FolderPlace(Path(os.path.abspath(url)))
     try:
@@ -57,9 +60,12 @@ def open_place(url: str) -> Place:
             raise InputError(f"--mirror {url}: write file:///path, or the path alone")
         return FolderPlace(Path(unquote(parts.path)))
     if parts.scheme not in SCHEMES or not parts.netloc:
-        raise InputError(
-            f"--mirror {url}: give s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or a directory"
-        )
+        raise InputError(f"--mirror {url}: {_FORMS}")
     from kising.sweep.store.mirror.buckets import BucketPlace
 
-    return BucketPlace(url)
+    return BucketPlace(parts.geturl())  # with the scheme in small letters
+
+
+def _is_short_of_slashes(url: str) -> bool:
+    """Whether this is the name of a bucket written as `s3:bucket`, which would be a directory on this very disk."""
+    return "://" not in url and url.partition(":")[0].lower() in (*SCHEMES, "file") and ":" in url

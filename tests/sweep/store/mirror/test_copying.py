@@ -313,6 +313,36 @@ def test_a_mirror_of_another_sweep_is_refused(url: str, tmp_path: Path, director
         Mirror(url, open_place(url), directory, "huge", say).start()
 
 
+@pytest.mark.parametrize("name", ["sweep.yaml", "parts.log", "manifest.json", "tables.json", "runs.parquet"])
+def test_files_of_others_are_not_replaced(url: str, directory: SweepDirectory, name: str) -> None:
+    """Somebody gives the directory of another sweep as a mirror."""
+    place = open_place(url)
+    place.put(name, b"mine")
+    with pytest.raises(InputError, match=f"there is a {name} and no kising-mirror.json"):
+        Mirror(url, place, directory, "tiny", say).start()
+    assert place.list("") == {name}
+    assert (place.get(name) or [None])[0] == b"mine"
+
+
+def test_a_place_with_other_files_is_taken(url: str, tmp_path: Path, directory: SweepDirectory) -> None:
+    open_place(url).put("notes.txt", b"mine")
+    with mirrored(url, directory, "tiny", say):
+        Store.open(directory).commit([make_row(0)])
+    assert {"notes.txt", "parts.log"} <= open_place(url).list("")
+
+
+@pytest.mark.parametrize("where", ["here", "here/mirror", "here/parts", ".", "link", "here/../here"])
+def test_a_mirror_is_not_in_what_it_mirrors(tmp_path: Path, directory: SweepDirectory, where: str) -> None:
+    (tmp_path / "link").symlink_to(directory.path)
+    before = sorted(tmp_path.rglob("*"))
+    with (
+        pytest.raises(InputError, match="cannot be one inside the other"),
+        mirrored(str(tmp_path / where), directory, "tiny", say),
+    ):
+        pass
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_damaged_copy_is_not_fetched(tmp_path: Path, directory: SweepDirectory) -> None:
     url = tmp_path / "mirror"
     with mirrored(str(url), directory, "tiny", say):

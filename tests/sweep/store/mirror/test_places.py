@@ -85,17 +85,40 @@ def test_a_server_that_is_not_there(bucket: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://host/x", "s3://", "s3:///x", "file://host/x", "file://", "http://host/x", "s3://[x"]
+    "url",
+    [
+        "ftp://host/x",
+        "s3://",
+        "s3:///x",
+        "file://host/x",
+        "file://",
+        "http://host/x",
+        "s3://[x",
+        "",
+        " ",
+        "s3:bucket",
+        "GS:x",
+    ],
 )
 def test_urls_that_are_no_place(url: str) -> None:
     with pytest.raises(InputError, match="--mirror"):
         open_place(url)
 
 
+def test_a_scheme_in_capitals_is_the_same(bucket: str) -> None:
+    scheme, _, rest = bucket.partition("://")
+    open_place(bucket).put("a", b"1")
+    found = open_place(f"{scheme.upper()}://{rest}").get("a")
+    assert found is not None
+    assert found[0] == b"1"
+
+
 @given(st.text(max_size=30))
 def test_no_url_is_a_traceback(text: str) -> None:
     with suppress(InputError):
         open_place(f"s3://{text}")
+    with suppress(InputError):
+        open_place(f"Az://{text}")
     with suppress(InputError):
         open_place(f"{text}://{text}")
 
