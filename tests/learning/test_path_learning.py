@@ -17,6 +17,7 @@ from kising.learning.session import Session
 from kising.learning.steps.paths import PathStep
 from kising.options import Learner
 from kising.recordings import as_segments
+from kising.seeds import Seed
 
 NETWORK = draw_couplings(12, 2, bias=0.3, hidden_coupling=1.0, seed=1)
 VISIBLE = simulate(NETWORK, 1500, seed=2).visible
@@ -26,7 +27,7 @@ LIMIT = 0.23
 NO_M_VISIBLE = simulate(WITHOUT_M, 1500, seed=2).visible
 
 
-def with_gaps(visible: np.ndarray, share: float, seed: int = 3) -> np.ndarray:
+def with_gaps(visible: np.ndarray, share: float, seed: Seed = 3) -> np.ndarray:
     return np.where(np.random.default_rng(seed).random(visible.shape) < share, np.nan, visible)
 
 
@@ -62,6 +63,15 @@ def test_samples_lead_where_exact_averages_lead():
         error = getattr(exact.standard_error, name)
         assert np.sqrt(np.mean((off / error) ** 2)) < LIMIT, name
     assert abs(sampled.training_log_likelihood - exact.training_log_likelihood) < 0.001
+
+
+def test_spins_that_seldom_have_a_choice_do_not_make_a_fit_diverge():
+    """Some visible spins are nearly always the same; their rows of J must not start far out."""
+    truth = draw_couplings(8, 2, strength=1.5, bias=0.3, hidden_coupling=1.0, seed=(10, 110))
+    data = with_gaps(simulate(truth, 4000, seed=(11, 110)).visible, 0.1, seed=(13, 110))
+    found = fit(data, 2, estimator="gibbs", hidden_couplings=True, seed=(12, 110, 0), truth=truth, threads=1)
+    assert found.outcome == "converged"
+    assert max(found.rmse[name] for name in "JKLM") < 0.5
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1])
