@@ -8,6 +8,7 @@ from support.resuming import assert_continues
 
 from kising import draw_couplings, fit, gradient, load_fit, simulate
 from kising.errors import InputError
+from kising.estimators.paths.sampler import sweep
 from kising.estimators.slices import Slices
 from kising.learning.errors.paths import path_standard_errors
 from kising.learning.errors.sampled import sampled_standard_errors
@@ -15,6 +16,7 @@ from kising.learning.errors.standard import standard_errors
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
 from kising.learning.steps.paths import PathStep
+from kising.learning.steps.sampled import LEAST_APPROACH
 from kising.options import Learner
 from kising.recordings import as_segments
 from kising.seeds import Seed
@@ -51,6 +53,27 @@ def test_threads_change_no_bit(monkeypatch):
     data = with_gaps(np.tile(VISIBLE, (5, 1)), 0.05)
     one, two = (session(data, learner, threads=n).run() for n in (1, 3))
     assert one == two
+
+
+def test_averages_take_more_sweeps_and_no_random_number_twice(monkeypatch):
+    monkeypatch.setattr("kising.learning.steps.paths.STEPS_PER_ITERATION", 1)
+    monkeypatch.setattr("kising.learning.steps.sampled.NEAR", np.inf)
+    numbers = []
+
+    def counted(*args, iteration, **how):
+        numbers.append(iteration)
+        sweep(*args, iteration=iteration, **how)
+
+    monkeypatch.setattr("kising.learning.steps.paths.sweep", counted)
+    learner = Learner(estimator="gibbs", hidden_couplings=True, max_iterations=LEAST_APPROACH + 5)
+    found = session(VISIBLE[:300], learner)
+    averages, sweeps = [False], []
+    for state in found.states(found.begin()):
+        sweeps.append(len(numbers) - sum(sweeps))
+        averages.append(state.sampler.averages)
+    assert averages[LEAST_APPROACH - 1 :][:2] == [False, True]
+    assert sweeps == [4 if averaged else 1 for averaged in averages[:-1]]
+    assert len(set(numbers)) == len(numbers)
 
 
 def test_samples_lead_where_exact_averages_lead():

@@ -1,8 +1,8 @@
 """Learning from samples of whole paths: where hidden spins act on each other, or entries are missing.
 
 As `sampled`, with another E-step: a sweep draws all unknown spins of the recording, hidden and missing ones, along
-paths through time, and the gradient is the score of complete data in the state that it leaves. For short recordings, and
-while couplings are averaged, it is the mean over several sweeps.
+paths through time, and the gradient is the score of complete data in the state that it leaves. For short recordings,
+and while couplings are averaged, it is the mean over several sweeps.
 """
 
 from dataclasses import dataclass, replace
@@ -29,8 +29,8 @@ from kising.seeds import Seed
 # single sweep can carry couplings that a short recording hardly determines far away.
 STEPS_PER_ITERATION = 8192
 MOST_SWEEPS = 16
-# While couplings are averaged, an iteration makes at least this many. It is the number of sweeps that brings the
-# Monte-Carlo error down, not that of iterations, and what an iteration costs besides its sweeps is then paid less often.
+# While couplings are averaged, an iteration makes at least this many. The number of sweeps brings the Monte-Carlo error
+# down, not that of iterations, and what an iteration costs besides its sweeps is then paid less often.
 SWEEPS_AVERAGED = 4
 # With less noise per iteration, steps may shrink more slowly: couplings of which the recording says little hardly move
 # any more once steps are short, and the mean would keep what they were like when averaging began.
