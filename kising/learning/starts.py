@@ -102,11 +102,16 @@ def from_data(
 def fit_visible(recording: Slices | Spins, *, bias: bool = False) -> Array:
     """(J, h, F) that maximises Σ_t Σ_i [s_i⁺ θ_i - log 2cosh θ_i], θ = (J, h, F) x with x = (s, 1, u): by steps of
     G C⁻¹ / mean(1 - tanh² θ_i), C = mean x xᵀ.
+
+    The mean stands for the weights of all slices. It is too small along directions in which a spin is freer than usual,
+    and full steps of a spin that usually has no choice jump to and fro between two points, ever further apart. A row
+    whose step has led to a steeper slope behind the maximum takes shorter ones from then on.
     """
     slices = as_slices(recording)
     n_slices = len(slices)
     nv, size = slices.n_visible, slices.n_visible + bias + slices.n_inputs
     J = np.zeros((nv, size))
+    step, share, rise = np.zeros((nv, size)), np.ones(nv), np.zeros(nv)
     for _ in range(VISIBLE_ITERATIONS):
         slope = np.zeros((nv, size))
         second = np.zeros((size, size))
@@ -122,7 +127,13 @@ def fit_visible(recording: Slices | Spins, *, bias: bool = False) -> Array:
             second += x.T @ x
             freedom += np.sum(1.0 - expected**2, axis=0)
         second[np.diag_indices(size)] += 1e-3 * n_slices / max(n_slices, 1000)
+        # By the slopes at both ends of the last step: the share of it after which the slope would have vanished.
+        fall = -np.sum(slope * step, axis=1)
+        too_far = fall > rise
+        share[too_far] *= rise[too_far] / (rise[too_far] + fall[too_far])
         step = np.linalg.solve(second, slope.T).T / np.maximum(freedom / n_slices, 0.05)[:, None]
+        step *= share[:, None]
+        rise = np.sum(slope * step, axis=1)
         J = J + step
         if np.sqrt(np.mean(step**2)) < VISIBLE_TOLERANCE:
             break

@@ -8,6 +8,7 @@ from support.resuming import assert_continues
 
 from kising import draw_couplings, fit, gradient, load_fit, simulate
 from kising.errors import InputError
+from kising.estimators.paths.sampler import sweep
 from kising.estimators.slices import Slices
 from kising.learning.errors.paths import path_standard_errors
 from kising.learning.errors.sampled import sampled_standard_errors
@@ -15,8 +16,10 @@ from kising.learning.errors.standard import standard_errors
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
 from kising.learning.steps.paths import PathStep
+from kising.learning.steps.sampled import LEAST_APPROACH
 from kising.options import Learner
 from kising.recordings import as_segments
+from kising.seeds import Seed
 
 NETWORK = draw_couplings(12, 2, bias=0.3, hidden_coupling=1.0, seed=1)
 VISIBLE = simulate(NETWORK, 1500, seed=2).visible
@@ -26,7 +29,7 @@ LIMIT = 0.23
 NO_M_VISIBLE = simulate(WITHOUT_M, 1500, seed=2).visible
 
 
-def with_gaps(visible: np.ndarray, share: float, seed: int = 3) -> np.ndarray:
+def with_gaps(visible: np.ndarray, share: float, seed: Seed = 3) -> np.ndarray:
     return np.where(np.random.default_rng(seed).random(visible.shape) < share, np.nan, visible)
 
 
@@ -52,6 +55,27 @@ def test_threads_change_no_bit(monkeypatch):
     assert one == two
 
 
+def test_averages_take_more_sweeps_and_no_random_number_twice(monkeypatch):
+    monkeypatch.setattr("kising.learning.steps.paths.STEPS_PER_ITERATION", 1)
+    monkeypatch.setattr("kising.learning.steps.sampled.NEAR", np.inf)
+    numbers = []
+
+    def counted(*args, iteration, **how):
+        numbers.append(iteration)
+        sweep(*args, iteration=iteration, **how)
+
+    monkeypatch.setattr("kising.learning.steps.paths.sweep", counted)
+    learner = Learner(estimator="gibbs", hidden_couplings=True, max_iterations=LEAST_APPROACH + 5)
+    found = session(VISIBLE[:300], learner)
+    averages, sweeps = [False], []
+    for state in found.states(found.begin()):
+        sweeps.append(len(numbers) - sum(sweeps))
+        averages.append(state.sampler.averages)
+    assert averages[LEAST_APPROACH - 1 :][:2] == [False, True]
+    assert sweeps == [4 if averaged else 1 for averaged in averages[:-1]]
+    assert len(set(numbers)) == len(numbers)
+
+
 def test_samples_lead_where_exact_averages_lead():
     how = {"hidden_couplings": True, "seed": 4, "truth": NETWORK, "threads": 1}
     exact, sampled = (fit(VISIBLE, 2, estimator=name, errors=True, **how) for name in ("exact", "gibbs"))
@@ -62,6 +86,15 @@ def test_samples_lead_where_exact_averages_lead():
         error = getattr(exact.standard_error, name)
         assert np.sqrt(np.mean((off / error) ** 2)) < LIMIT, name
     assert abs(sampled.training_log_likelihood - exact.training_log_likelihood) < 0.001
+
+
+def test_spins_that_seldom_have_a_choice_do_not_make_a_fit_diverge():
+    """Some visible spins are nearly always the same; their rows of J must not start far out."""
+    truth = draw_couplings(8, 2, strength=1.5, bias=0.3, hidden_coupling=1.0, seed=(10, 110))
+    data = with_gaps(simulate(truth, 4000, seed=(11, 110)).visible, 0.1, seed=(13, 110))
+    found = fit(data, 2, estimator="gibbs", hidden_couplings=True, seed=(12, 110, 0), truth=truth, threads=1)
+    assert found.outcome == "converged"
+    assert max(found.rmse[name] for name in "JKLM") < 0.5
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1])

@@ -42,6 +42,7 @@ def with_gaps(visible: np.ndarray, share: float, seed) -> np.ndarray:
 def test_samples_learn_as_well_as_exact_averages(capsys: pytest.CaptureFixture[str]) -> None:
     lengths, networks = (1_000, 10_000, 100_000), range(6)
     errors: dict[str, list[list[dict[str, float]]]] = {"exact": [], "gibbs": []}
+    unfinished: list[str] = []
     for length in lengths:
         seconds, stalled = dict.fromkeys(errors, 0.0), []
         for rows in errors.values():
@@ -61,6 +62,7 @@ def test_samples_learn_as_well_as_exact_averages(capsys: pytest.CaptureFixture[s
                       f"  {seconds[name]:.0f} s")  # fmt: skip
             print("  ratio ", *(f"{x} {v:.3f} " for x, v in _ratios(errors, -1).items()))
             print("  stalled:", *(stalled or ["none"]), sep="\n    ")
+        unfinished += stalled
     slopes = {
         name: {x: _slope(lengths, np.array([[row[x] for row in at] for at in rows])) for x in BLOCKS}
         for name, rows in errors.items()
@@ -68,6 +70,7 @@ def test_samples_learn_as_well_as_exact_averages(capsys: pytest.CaptureFixture[s
     with capsys.disabled():
         for name, found in slopes.items():
             print(f"  slope, {name:6}", *(f"{x} {v:.3f} " for x, v in found.items()))
+    assert not unfinished
     assert all(max(_ratios(errors, k).values()) < 1.05 for k in range(len(lengths)))
     assert all(abs(slope + 0.5) < 0.1 for found in slopes.values() for slope in found.values())
 
@@ -132,7 +135,8 @@ def test_the_setting_of_the_peer(capsys: pytest.CaptureFixture[str]) -> None:
             f"\n25 + 15 hidden spins, g = 4, T = 6400: {seconds:.1f} s, {found.iterations} iterations, {found.outcome}"
         )
         print(" ", *(f"{b} {v:.3f}" for b, v in rmse.items()), f" hidden states right {100 * right:.1f}%")
-    assert right > 0.9
+    assert found.outcome == "converged"
+    assert right > 0.97
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3])

@@ -1,12 +1,13 @@
 """Learning from samples of whole paths: where hidden spins act on each other, or entries are missing.
 
 As `sampled`, with another E-step: a sweep draws all unknown spins of the recording, hidden and missing ones, along
-paths through time, and the gradient is the score of complete data in the state that it leaves. For short recordings it
-is the mean over several sweeps.
+paths through time, and the gradient is the score of complete data in the state that it leaves. For short recordings,
+and while couplings are averaged, it is the mean over several sweeps.
 """
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,11 +29,19 @@ from kising.seeds import Seed
 # single sweep can carry couplings that a short recording hardly determines far away.
 STEPS_PER_ITERATION = 8192
 MOST_SWEEPS = 16
+# While couplings are averaged, an iteration makes at least this many. The number of sweeps brings the Monte-Carlo error
+# down, not that of iterations, and what an iteration costs besides its sweeps is then paid less often.
+SWEEPS_AVERAGED = 4
+# With less noise per iteration, steps may shrink more slowly: couplings of which the recording says little hardly move
+# any more once steps are short, and the mean would keep what they were like when averaging began.
+EXPONENT = 0.4
 
 
 @dataclass(frozen=True)
 class PathStep(SampledStep):
     """Steps along the scores of sampled paths."""
+
+    exponent: ClassVar[float] = EXPONENT
 
     @classmethod
     def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
@@ -55,7 +64,8 @@ class PathStep(SampledStep):
         sampler, timeline = state.sampler, self.timeline
         assert sampler is not None
         network, states = timeline.network(state.couplings), self._states(sampler.chains)
-        repeats = min(max(STEPS_PER_ITERATION // len(states), 1), MOST_SWEEPS)
+        least = SWEEPS_AVERAGED if sampler.averages else 1
+        repeats = min(max(STEPS_PER_ITERATION // len(states), least), MOST_SWEEPS)
         sums = []
         for k in range(repeats):
             iteration = repeats * state.iteration + k

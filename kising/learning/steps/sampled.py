@@ -6,7 +6,8 @@ Every iteration makes one sweep of all chains and one step, measured by a `metri
                every STRETCH iterations the last third of all iterations so far is cut in two, and in no block may the
                two means differ by more, in the root mean square and beyond what their scatter explains, than NEAR of
                a coupling's statistical error. It takes at least LEAST_APPROACH iterations, and as many as it needs
-    average    steps shrink as k^-0.6, and the result is the mean of the couplings over all iterations of this phase
+    average    steps shrink as k^-0.6, along paths as k^-0.4, and the result is the mean of the couplings over all
+               iterations of this phase
     end        the Monte-Carlo error of that mean, as a share of each coupling's statistical error and in the root mean
                square over a block, has been below `noise` for `hold` iterations in a row
 
@@ -25,6 +26,7 @@ with weak bonds, may move by a share of its own large error.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -63,6 +65,8 @@ LEAST_SLICES = 10_000
 class SampledStep(Step):
     """Steps along noisy gradients, and the mean of where they lead."""
 
+    exponent: ClassVar[float] = EXPONENT
+    """how fast steps shrink while couplings are averaged"""
     cache: MetricCache = field(default_factory=MetricCache)
 
     @classmethod
@@ -137,7 +141,8 @@ class SampledStep(Step):
     def move(self, state: EMState, direction: Couplings) -> tuple[Couplings, Array]:
         """The next couplings, and the move to them, which momentum goes by."""
         sampler, scales = sampler_of(state), self.problem.scales
-        velocity = gain(sampler) * flatten(direction, scales) + momentum(sampler) * state.history.velocity
+        velocity = gain(sampler, self.exponent) * flatten(direction, scales)
+        velocity = velocity + momentum(sampler) * state.history.velocity
         return within_reach(state.couplings, unflatten(velocity, state.couplings, scales), scales), velocity
 
     def learned(self, state: EMState) -> Couplings:
@@ -203,9 +208,9 @@ def slices_used(n_slices: int, iteration: int) -> int:
     return n_slices if iteration >= MOMENTUM_FROM else min(n_slices, max(LEAST_SLICES, n_slices // 8))
 
 
-def gain(sampler: Sampler) -> float:
+def gain(sampler: Sampler, exponent: float = EXPONENT) -> float:
     """The share of the next step that is taken."""
-    return float((sampler.iterations + 1) ** -EXPONENT) if sampler.averages else 1.0
+    return float((sampler.iterations + 1) ** -exponent) if sampler.averages else 1.0
 
 
 def momentum(sampler: Sampler) -> float:
