@@ -27,7 +27,7 @@ learner: {estimator: bp, max_iterations: 50, tolerance: 1.0e-12}
 axes: {data.length: [500, 2000, 20000]}
 resources: {checkpoint: 0.2}
 """
-STARTING, WORKING = 12.0, 4.0  # most seconds that a raylet lives while Ray starts, and after work has begun
+STARTING, WORKING = 6.0, 2.0  # most seconds that a raylet lives while Ray starts, and after work has begun
 
 
 @dataclass
@@ -56,7 +56,7 @@ def kill_raylets(place: Path, seed: int, count: int) -> RayletCounts:
     while counts.endings.total() + len(counts.silent) < count:
         with RayDriver(file, place / f"out-{sweep}", "-", 1) as driver:
             while driver.is_running and not driver.processes("raylet"):
-                time.sleep(0.01)
+                time.sleep(0.03)
             if generator.random() < 0.5:
                 driver.wait(generator.uniform(0.0, STARTING))
             else:
