@@ -162,7 +162,7 @@ def describe_status(path: Path) -> Iterator[str]:
         if progress.state not in OVER or inventory.logged_rows < done + failed:
             # It was killed, and what it had not written is lost; or somebody has removed parts, the log, or both.
             done, failed = _written(directory)
-        if vanished or (state == "finished" and done + failed < progress.total):
+        if vanished or (progress.state in OVER and done + failed < progress.done + progress.failed):
             state = "damaged"
     yield f"{path}: {state}, {done} of {progress.total} runs done, {failed} failed"
     if vanished:

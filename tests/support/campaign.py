@@ -29,7 +29,7 @@ from support.judging import CampaignCounts, FitJudge, Judge, ReferencedFit, Refe
 from support.victims import FITS, ON_RAY, SHORT, shortened, write_recording
 
 MOST_KILLS = 150  # of the drivers of one sweep; the next driver is left alone
-MOST_WORKERS = 40  # killed under one driver
+MOST_WORKERS = 25  # killed under one driver
 MOST_ON_RAY = (
     120  # kills of one sweep on Ray; the next driver is left alone, so that every kind of sweep has its turn
 )
@@ -243,12 +243,15 @@ class Campaign:
         return status == 0
 
     def _kill_workers(self, driver: RayDriver, judge: Judge, kills: int) -> None:
-        """Kill busy workers again and again: some while they start, some in the middle of a run."""
+        """Kill busy workers again and again: some while they start, some in a run, some when it has a checkpoint."""
         driver.wait_for_work()
         for _ in range(self._random.randint(1, MOST_WORKERS)):
             if not driver.is_running or self._killed("Ray") >= kills:
                 return
-            if self._random.random() < 0.25:
+            moment = self._random.random()
+            if moment < 0.15:
+                driver.wait_for_state(judge.out)
+            elif moment < 0.35:
                 driver.wait_for_work()
                 driver.wait(self._random.uniform(0.0, 1.0))
             else:

@@ -157,6 +157,22 @@ class RayDriver:
             assert time.monotonic() < end, f"no run has started: {self.errors()}"
             time.sleep(0.02)
 
+    def wait_for_state(self, out: Path) -> None:
+        """Wait until the state of a run is saved anew; not for long, because what is left may be short runs."""
+
+        def states() -> dict[str, int]:
+            found = {}
+            for path in (out / "checkpoints").glob("*.state"):
+                with suppress(FileNotFoundError):
+                    found[path.name] = path.stat().st_mtime_ns
+            return found
+
+        before, end = states(), time.monotonic() + 30
+        while self._process.poll() is None and time.monotonic() < end:
+            if any(before.get(name) != changed for name, changed in states().items()):
+                return
+            time.sleep(0.02)
+
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None

@@ -125,8 +125,10 @@ def test_after_a_kill_only_written_rows_count(directory: SweepDirectory) -> None
         progress(directory, done=4, failed=2)
         assert headline(directory) == "running, 4 of 6 runs done, 2 failed"
     assert headline(directory) == "interrupted, 2 of 6 runs done, 1 failed"
-    progress(directory, done=4, failed=2, state="interrupted")  # by Ctrl-C: all was written
-    assert headline(directory) == "interrupted, 4 of 6 runs done, 2 failed"
+    progress(directory, done=2, failed=1, state="interrupted")  # by Ctrl-C: all was written
+    assert headline(directory) == "interrupted, 2 of 6 runs done, 1 failed"
+    progress(directory, done=4, failed=2, state="interrupted")  # and then somebody has removed rows
+    assert headline(directory) == "damaged, 2 of 6 runs done, 1 failed"
 
 
 def test_looking_at_the_lock_takes_it_from_nobody(directory: SweepDirectory) -> None:
