@@ -129,7 +129,7 @@ ESTIMATORS = (
         unbiased=True,
         samples=True,
         iterations=150,
-        most_iterations=1000,
+        most_iterations=2000,
     ),
     Estimator(
         name="bp",

@@ -136,6 +136,7 @@ def test_the_setting_of_the_peer(capsys: pytest.CaptureFixture[str]) -> None:
         )
         print(" ", *(f"{b} {v:.3f}" for b, v in rmse.items()), f" hidden states right {100 * right:.1f}%")
     assert right > 0.97
+    assert found.outcome == "converged"
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
