@@ -60,7 +60,7 @@ def _lead(entry: Entry) -> Iterator[str]:
     failed = int((runs["status"] == "failed").sum())
     numerics = ", ".join(str(x) for x in sorted(runs["numerics"].unique()))
     yield (
-        f"{plural(len(runs) - failed, 'run')}, {failed} failed, {core_hours(runs):.2g} core-hours. "
+        f"{plural(len(runs) - failed, 'run')}, {failed} failed, {_cost(runs)}. "
         f"Run on {made.updated[:10]}; kising {made.packages.get('kising', '?')}, numerics {numerics}, commit "
         f"{(made.commit or 'unknown')[:12]}; Python {made.python}, "
         + ", ".join(f"{name} {version}" for name, version in made.packages.items() if name != "kising")
@@ -68,6 +68,12 @@ def _lead(entry: Entry) -> Iterator[str]:
     )
     yield ""
     yield f"`kising report {entry.tables}` draws it again from the tables there."
+
+
+def _cost(runs: pd.DataFrame) -> str:
+    """Core-hours, or durations where some rows were made before CPU time was measured."""
+    measured = runs.loc[runs["status"] == "done", "cpu_seconds"].notna().all()
+    return f"{core_hours(runs):.2g} {'core-hours' if measured else 'hours of runs, added up'}"
 
 
 def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -6,6 +6,7 @@ The long version is `pytest -m faults --power-losses 1000 tests/faults/test_powe
 from __future__ import annotations
 
 import functools
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from support.power_trials import FitTrials, PowerCounts, SweepTrials
 from kising.atomic import atomic_write
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.inventory import take_inventory
-from kising.sweep.store.mirror.copying import Mirror
+from kising.sweep.store.mirror.copying import FORMAT, MARKER, Mirror
 from kising.sweep.store.mirror.folders import FolderPlace
 from kising.sweep.store.run_store import Store
 
@@ -72,6 +73,7 @@ def test_what_was_not_synced_may_be_gone_or_garbled(tmp_path: Path) -> None:
 def test_a_fetch_from_a_mirror(tmp_path: Path) -> None:
     """At no moment does the log of a new machine tell of parts that it has not fetched yet."""
     source = SweepDirectory.create(tmp_path / "mirror")
+    (source.path / MARKER).write_text(json.dumps({"format": FORMAT, "sweep": "any"}))
     with source.lock():
         store = Store.open(source)
         for number in range(3):
