@@ -93,13 +93,7 @@ class _Attempt:
         except (Exception, SystemExit) as error:
             self._fail(error, " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":"))
         else:
-            self.row = {
-                **row,
-                "status": "done",
-                "seconds": self._seconds,
-                "cpu_seconds": self._cpu_seconds,
-                "host": self._host,
-            }
+            self.row = {**row, "status": "done", **self._spent()}
 
     def _due_states(
         self, steps: Generator[Callable[[], bytes], None, Mapping[str, object]]
@@ -127,12 +121,11 @@ class _Attempt:
 
     def _fail(self, error: BaseException, message: str) -> None:
         trace = _traceback(error, error.__traceback__)
-        self.row = {
-            **failed_row(self._run, message, trace),
-            "seconds": self._seconds,
-            "cpu_seconds": self._cpu_seconds,
-            "host": self._host,
-        }
+        self.row = {**failed_row(self._run, message, trace), **self._spent()}
+
+    def _spent(self) -> dict[str, object]:
+        """What the attempt took, and where."""
+        return {"seconds": self._seconds, "cpu_seconds": self._cpu_seconds, "host": self._host}
 
 
 def _traceback(error: BaseException, trace: TracebackType | None) -> str:
