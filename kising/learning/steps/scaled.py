@@ -14,6 +14,7 @@ from scipy.linalg import cho_factor, cho_solve
 from kising.blocks import BLOCKS
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient
+from kising.estimators.parallel import one_blas_thread
 from kising.learning.layout import Rows, flatten, from_rows, places, rows_of, slopes
 from kising.learning.state import EMState, History, Problem, SpinProducts
 from kising.learning.steps.acceleration import accelerate
@@ -48,7 +49,8 @@ class ScaledStep(Step):
         precision = None
         if self.prior is not None:
             precision = self.prior.precision(state.couplings, freedom_of(gradient))
-        return scaled_step(gradient, self.problem.products, precision)
+        with one_blas_thread():
+            return scaled_step(gradient, self.problem.products, precision)
 
     def advance(self, state: EMState, direction: Couplings, gradient: Gradient) -> EMState:
         """Accelerate, and land where this kind of step may."""
