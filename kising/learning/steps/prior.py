@@ -29,7 +29,7 @@ from kising.blocks import BLOCKS, TABLE
 from kising.estimators.gradient import Gradient
 from kising.learning.layout import Rows, rows_of, slopes
 from kising.learning.state import Problem
-from kising.model import BondScales, Couplings
+from kising.model import Array, BondScales, Couplings
 from kising.options import Learner
 
 # Keeps a row that never varies from setting the width of its block.
@@ -92,10 +92,10 @@ class Prior:
 
 def _mean_square(name: str, couplings: Couplings) -> float:
     """Σ X²/(n - 2) of a block that is not empty, with what it borrows."""
-    own = getattr(couplings, name)
+    own: Array = getattr(couplings, name)
     total, n = float(np.sum(own**2)), own.size
     if name in LENDERS:
-        lender = getattr(couplings, LENDERS[name])
+        lender: Array = getattr(couplings, LENDERS[name])
         borrowed = min(BORROWED, lender.size)
         total, n = total + borrowed * float(np.mean(lender**2)), n + borrowed
     return total / max(n - 2, 1)
