@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Final
 from kising.errors import StoreError
 
 TEMPORARY_PREFIX: Final = ".tmp-"
+_TEMPORARY: Final = re.compile(r"\.tmp-\d+-[0-9a-f]{16}")
 
 _SAFE: Final = "every committed run is safe; the same command resumes"
 _CAUSES: Final = {
@@ -28,6 +30,16 @@ _CAUSES: Final = {
     errno.EIO: f"the disk reports an input/output error; check it: {_SAFE}",
     errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
 }
+
+
+def temporary_name() -> str:
+    """A new name for a file that is being written."""
+    return f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a name was made by `temporary_name`: other people's files may begin in the same way."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def explain(error: OSError, doing: str, path: Path) -> StoreError:
@@ -70,7 +82,7 @@ class AtomicFile:
         """Open a temporary file in `directory`; not `durable`: atomic, but a power cut may undo it."""
         self._directory = directory
         self._durable = durable
-        self._temporary = directory / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+        self._temporary = directory / temporary_name()
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             self.handle = os.fdopen(os.open(self._temporary, flags, 0o666), "wb")

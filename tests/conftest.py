@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from support.brute_force import small_network
+from support.plain_figures import draw_nothing, save_nothing
 
 from kising import Couplings
 
@@ -66,13 +66,9 @@ def fault_seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def plain_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are filled, but not rendered, which takes a second per page: for tests that do not look at them."""
-
-    def save(figure: Figure, sink: IO[bytes], **options: object) -> None:
-        sink.write(b"<svg></svg>")
-
-    monkeypatch.setattr(Figure, "savefig", save)
-    monkeypatch.setattr(FigureCanvasAgg, "draw", lambda canvas: None)
+    """For tests that do not look at figures."""
+    monkeypatch.setattr(Figure, "savefig", save_nothing)
+    monkeypatch.setattr(FigureCanvasAgg, "draw", draw_nothing)
 
 
 @pytest.fixture

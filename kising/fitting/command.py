@@ -89,7 +89,7 @@ def run(
     """
     out = default_folder(request.file) if request.out is None else request.out
     single = is_file_name(out)
-    target = check_file(out) if single else check_folder(out)
+    target = check_file(out, request.file) if single else check_folder(out)
     segments = fittable(read_recording(request.file, **request.reading))
     for note in segments.notes:
         say(f"note: {note}")

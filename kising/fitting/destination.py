@@ -7,7 +7,6 @@ marker, so a kill at any moment leaves either nothing or a folder that the next 
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -17,7 +16,15 @@ from typing import Final
 
 from filelock import FileLock, Timeout
 
-from kising.atomic import TEMPORARY_PREFIX, atomic_write, explain, make_directory, sync_directory
+from kising.atomic import (
+    TEMPORARY_PREFIX,
+    atomic_write,
+    explain,
+    is_temporary,
+    make_directory,
+    sync_directory,
+    temporary_name,
+)
 from kising.errors import InputError, LockedError
 
 MARKER: Final = ".kising-fit"
@@ -38,12 +45,16 @@ def is_file_name(out: Path) -> bool:
     return out.suffix == ".npz" and not out.is_dir()
 
 
-def check_file(out: Path) -> Path:
-    """The path that a single file of results is written to: a new one, or a regular file. A link is followed."""
+def check_file(out: Path, recording: Path) -> Path:
+    """The path that a single file of results is written to: a new one, or a regular file, but not the recording. A
+    link is followed.
+    """
     target = Path(os.path.realpath(out))
     kind = _kind(target, out)
     if kind not in (None, "a file"):
         raise InputError(f"{out}: this is {kind}, not a file; {_ELSEWHERE}")
+    if kind is not None and os.path.exists(recording) and target.samefile(recording):
+        raise InputError(f"{out}: this is the recording, which the results would replace; {_ELSEWHERE}")
     return target
 
 
@@ -65,7 +76,7 @@ def make_folder(target: Path) -> None:
     if (target / MARKER).exists():
         return
     make_directory(target.parent)
-    new = target.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+    new = target.parent / temporary_name()
     try:
         new.mkdir()
         # Durable before the folder has its name: after a power loss, a folder without its marker would be refused.
@@ -93,8 +104,9 @@ def hold_folder(target: Path) -> Iterator[None]:
     try:
         # Only the holder writes: temporary files that are here were left by a killed command.
         for left in target.glob(f"{TEMPORARY_PREFIX}*"):
-            with suppress(OSError):
-                left.unlink()
+            if is_temporary(left.name):
+                with suppress(OSError):
+                    left.unlink()
         yield
     finally:
         lock.release()

@@ -8,7 +8,9 @@ code chooses between that form and the plain one by the alignment of arrays in m
 differ between threads, processes and restarts. With strict IEEE arithmetic both forms give the same bits.
 """
 
+import functools
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -22,7 +24,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _CACHE: Final = private_cache(_PACKAGE)
-_KEPT: Final = _CACHE is not None
 
 if _CACHE is not None:
     remove_stale_kernels(_PACKAGE, _CACHE)
@@ -30,11 +31,20 @@ if _CACHE is not None:
 
 def kernel(function: F) -> F:
     """Compile a function to machine code on its first call, and keep that code on disk."""
-    with cache_in(_CACHE):
-        return cast(F, numba.njit(cache=_KEPT, nogil=True, error_model="numpy")(function))
+    return _compiled(function)
 
 
 def inlined(function: F) -> F:
     """Compile a small function into every kernel that calls it."""
-    with cache_in(_CACHE):
-        return cast(F, numba.njit(cache=_KEPT, nogil=True, error_model="numpy", forceinline=True)(function))
+    return _compiled(function, forceinline=True)
+
+
+def _compiled(function: F, **options: bool) -> F:
+    """Numba looks for another place if it cannot write to the private cache: then nothing is kept, or read."""
+    compile_ = functools.partial(numba.njit, nogil=True, error_model="numpy", **options)
+    if _CACHE is not None:
+        with cache_in(_CACHE), suppress(RuntimeError):  # it has found no place
+            compiled = compile_(cache=True)(function)
+            if Path(compiled.stats.cache_path or "").is_relative_to(_CACHE):
+                return cast(F, compiled)
+    return cast(F, compile_()(function))

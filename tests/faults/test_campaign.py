@@ -22,20 +22,6 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-@pytest.fixture
-def counts_file(request: pytest.FixtureRequest, fault_seed: int) -> Callable[[str], Path | None]:
-    """The file for the counters of a campaign, if they are to be kept."""
-    folder = request.config.getoption("--fault-counts")
-
-    def file(name: str) -> Path | None:
-        if folder is None:
-            return None
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        return Path(folder) / f"{name}-{fault_seed}.json"
-
-    return file
-
-
 def judge(counts: CampaignCounts, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{counts.line()}")
@@ -78,7 +64,7 @@ def test_the_long_campaign(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     kills = request.config.getoption("--kills")
-    campaign = Campaign(tmp_path, fault_seed, file=counts_file("in-process"))
+    campaign = Campaign(tmp_path, fault_seed, file=counts_file("in-process.json"))
     try:
         campaign.in_process(kills)
     finally:
@@ -95,7 +81,7 @@ def test_the_long_campaign_on_ray(
     counts_file: Callable[[str], Path | None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    campaign = Campaign(tmp_path, fault_seed, file=counts_file("ray"))
+    campaign = Campaign(tmp_path, fault_seed, file=counts_file("ray.json"))
     try:
         campaign.on_ray(request.config.getoption("--ray-kills"))
     finally:
@@ -104,10 +90,15 @@ def test_the_long_campaign_on_ray(
 
 @pytest.mark.faults
 def test_many_damaged_files(
-    tmp_path: Path, fault_seed: int, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    fault_seed: int,
+    request: pytest.FixtureRequest,
+    counts_file: Callable[[str], Path | None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with capsys.disabled():
-        counts = damage_files(tmp_path, fault_seed, request.config.getoption("--damages"))
+        damages = request.config.getoption("--damages")
+        counts = damage_files(tmp_path, fault_seed, damages, counts_file("damage.txt"))
         print(f"\n{counts.line()}")
     assert (counts.read_as_data, counts.missed) == (0, 0)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,13 @@ def test_killed_raylets(
     tmp_path: Path,
     fault_seed: int,
     request: pytest.FixtureRequest,
+    counts_file: Callable[[str], Path | None],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    counts = kill_raylets(tmp_path, fault_seed, request.config.getoption("--raylets"))
+    raylets = request.config.getoption("--raylets")
+    counts = kill_raylets(tmp_path, fault_seed, raylets, counts_file("raylets.txt"))
     with capsys.disabled():
         print(f"\n{counts.line()}")
     assert counts.silent == []

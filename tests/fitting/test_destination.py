@@ -102,6 +102,29 @@ def test_a_regular_file_is_replaced_by_a_file(recording, tmp_path) -> None:
         assert found["J"].shape == (4, 4)
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_the_recording_is_not_replaced(link, recording, tmp_path) -> None:
+    data = tmp_path / "data.npz"
+    np.savez(data, spins=np.load(recording))
+    out = tmp_path / "link.npz" if link else data
+    if link:
+        out.symlink_to(data)
+    before = contents(tmp_path)
+    result = run(data, out)
+    assert result.exit_code == 2
+    assert "this is the recording" in result.output
+    assert contents(tmp_path) == before
+
+
+def test_only_temporary_files_of_our_own_are_removed(recording, tmp_path) -> None:
+    out = tmp_path / "out"
+    make_folder(out)
+    (out / ".tmp-mine").write_text("mine")
+    (out / ".tmp-1-0123456789abcdef").write_text("of a killed command")
+    with hold_folder(out):
+        assert {path.name for path in out.glob(".tmp-*")} == {".tmp-mine"}
+
+
 @pytest.mark.parametrize("make", [Path.mkdir, lambda path: None])
 def test_new_and_empty_folders_and_those_that_fit_wrote_are_taken(make, recording, tmp_path) -> None:
     out = tmp_path / "a" / "out"

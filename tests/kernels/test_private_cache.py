@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
+import shutil
 import stat
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +109,61 @@ def test_the_next_place_is_tried(base: Path, tmp_path: Path, monkeypatch: pytest
     assert found.parent.parent == tmp_path / "cache"
 
 
+def test_a_link_that_others_could_turn_is_not_followed_again(base: Path, tmp_path: Path) -> None:
+    """The directory that was checked is used, by its own name."""
+    (tmp_path / "home").mkdir()
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    base.symlink_to(shared / "turn")
+    (shared / "turn").symlink_to(tmp_path / "home")
+    found = private_cache(PACKAGE)
+    assert found is not None
+    assert found.parent == tmp_path / "home" / "kising-kernels"
+
+
+def test_one_that_cannot_be_written_is_not_used(base: Path) -> None:
+    """Numba would look for another place, for example beside the source."""
+    found = private_cache(PACKAGE)
+    assert found is not None
+    found.rmdir()
+    found.symlink_to("/proc/self")  # nobody writes there, root included
+    refused("kising-kernels")
+
+
+@root
+def test_others_in_the_group_of_a_user_count_as_others(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base.mkdir()
+    base.chmod(0o775)
+    assert private_cache(PACKAGE) is not None
+    root, other = pwd.getpwuid(0), pwd.struct_passwd(("other", "x", 12345, 0, "", "/", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwall", lambda: [root, other])
+    refused("other users can write into .*base")
+
+
+def test_a_list_of_users_who_may_write_is_noticed(base: Path) -> None:
+    """An access control list shows as a group that may write, also for a group of one."""
+    base.mkdir(mode=0o700)
+    everybody = 0xFFFFFFFF
+    entries = ((1, 7, everybody), (2, 7, 12345), (4, 0, everybody), (16, 7, everybody), (32, 0, everybody))
+    listed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(base, "system.posix_acl_access", listed)
+    except OSError:
+        pytest.skip("the file system has no access control lists")
+    refused("other users can write into .*base")
+
+
+def test_without_a_home_nothing_is_made_in_the_working_directory(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    monkeypatch.setenv("HOME", "home")
+    refused("no home directory")
+    assert not (tmp_path / "home").exists()
+
+
 def test_planted_kernels_are_not_unpickled(tmp_path: Path) -> None:
     """With a cache that others can write, kernels are compiled and nothing is read from it or written to it."""
     shared = tmp_path / "shared"
@@ -131,3 +189,34 @@ def test_planted_kernels_are_not_unpickled(tmp_path: Path) -> None:
     )
     assert answer.stdout.strip() == "None"
     assert list((shared / "kising-kernels").iterdir()) == []
+
+
+def test_numba_takes_no_other_place(tmp_path: Path) -> None:
+    """Where numba cannot write to the private cache, it would take `__pycache__`, which others may write to."""
+    (tmp_path / "doubling.py").write_text(
+        "from kising.kernels.jit import kernel\n\n\n@kernel\ndef doubled(x):\n    return 2 * x\n"
+    )
+    code = (
+        "from kising.kernels import jit\n"
+        "from doubling import doubled\n"
+        "assert doubled(2) == 4\n"
+        "print(doubled.stats.cache_path)\n"
+    )
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(tmp_path / "base"),
+        "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), str(tmp_path)]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+    def cache_path() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    used = Path(cache_path())
+    assert used.is_relative_to(tmp_path / "base" / "kising-kernels")
+    shutil.rmtree(used)
+    used.touch()
+    assert cache_path() == "None"
+    assert not list(tmp_path.glob("__pycache__/*"))

@@ -8,7 +8,7 @@ Campaigns with different seeds add up. Each writes its counters to a file, also 
 
     cd tests && python -m support.campaign FILE...
 
-prints the line of them all.
+prints the line of them all, and the steps at which nothing was killed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from pathlib import Path
 from typing import Self
 
 from support.drivers import ForkingServer, RayDriver
-from support.fault_injector import FIT_STEPS, MIRROR_STEPS, STEPS
+from support.fault_injector import ALL_STEPS, FIT_STEPS, MIRROR_STEPS, STEPS
 from support.judging import CampaignCounts, FitJudge, Judge, ReferencedFit, ReferencedSweep
 from support.victims import FITS, ON_RAY, SHORT, shortened, write_recording
 
-MOST_KILLS = 150  # of the drivers of one sweep; the next driver is left alone
-MOST_WORKERS = 25  # killed under one driver
-MOST_ON_RAY = (
-    120  # kills of one sweep on Ray; the next driver is left alone, so that every kind of sweep has its turn
-)
+# Every kind of victim has its turn soon: after so many kills the next driver of a sweep is left alone.
+MOST_KILLS = 40  # of the drivers of one sweep
+MOST_ON_RAY = 60  # of one sweep on Ray
+MOST_ROUNDS = 8  # in which the workers of one driver are killed
 LAST = ("tables", "fit results")  # steps at the end of a session
 BROKEN = (
     "Ray broke down",
@@ -77,29 +76,30 @@ class Campaign:
         self, sweeps: list[ReferencedSweep], fits: list[ReferencedFit], kills: int, mirrors: bool | None
     ) -> Self:
         with ForkingServer([sweep.file for sweep in sweeps], [fit.arguments for fit in fits]) as server:
-            number = 0
+            # Campaigns that are cut short begin with different ones.
+            turns = list(self._victims(sweeps, fits, mirrors))
+            number = self.counts.seed
             while self._killed("in process") < kills:
-                for victim in self._victims(sweeps, fits, mirrors):
-                    if self._killed("in process") >= kills:
-                        break
-                    if isinstance(victim, ReferencedFit):
-                        self._kill_fit(server, victim, fits, kills)
-                    else:
-                        self._kill_sweep(server, *victim, self._place / f"in-process-{number}", kills)
-                    number += 1
-                    self._note()
+                victim = turns[number % len(turns)]
+                if isinstance(victim, ReferencedFit):
+                    self._kill_fit(server, victim, fits, kills)
+                else:
+                    self._kill_sweep(server, *victim, self._place / f"in-process-{number}", kills)
+                number += 1
+                self._note()
         return self
 
     @staticmethod
     def _victims(
         sweeps: list[ReferencedSweep], fits: list[ReferencedFit], mirrors: bool | None
     ) -> Iterator[tuple[ReferencedSweep, bool] | ReferencedFit]:
+        """Those of one turn: all fits, which end after a few kills, after every sweep."""
+        if not sweeps:
+            yield from fits
         for sweep in sweeps:
-            if mirrors is not True:
-                yield sweep, False
-            if mirrors is not False:
-                yield sweep, True
-        yield from fits
+            for mirrored in (False, True) if mirrors is None else (mirrors,):
+                yield sweep, mirrored
+                yield from fits
 
     def _kill_sweep(
         self, server: ForkingServer, sweep: ReferencedSweep, mirrored: bool, out: Path, kills: int
@@ -222,9 +222,9 @@ class Campaign:
             return True
         last = self._random.choice(("driver", "raylet", "gcs_server", "everything", "step"))
         steps = STEPS if judge.mirror is None else (*STEPS, *MIRROR_STEPS, *MIRROR_STEPS)
-        step, nth = (self._next_step(steps), self._random.choice((1, 2, 3))) if last == "step" else ("-", 1)
+        step, nth = (self._next_step(steps), self._random.choice((1, 1, 2))) if last == "step" else ("-", 1)
         with RayDriver(sweep.file, judge.out, step, nth, mirror=judge.mirror) as driver:
-            if self._random.random() < 0.1:
+            if self._random.random() < 0.2:
                 driver.wait(self._random.uniform(0.3, 6.0))  # while Ray starts, or soon after
             else:
                 self._kill_workers(driver, judge, kills)
@@ -245,7 +245,7 @@ class Campaign:
     def _kill_workers(self, driver: RayDriver, judge: Judge, kills: int) -> None:
         """Kill busy workers again and again: some while they start, some in a run, some when it has a checkpoint."""
         driver.wait_for_work()
-        for _ in range(self._random.randint(1, MOST_WORKERS)):
+        for _ in range(self._random.randint(1, MOST_ROUNDS)):
             if not driver.is_running or self._killed("Ray") >= kills:
                 return
             moment = self._random.random()
@@ -266,4 +266,7 @@ class Campaign:
 
 if __name__ == "__main__":
     found = [CampaignCounts.read(Path(name)) for name in sys.argv[1:]]
-    print(sum(found[1:], start=found[0]).line())
+    total = sum(found[1:], start=found[0])
+    print(total.line())
+    missing = [step for step in ALL_STEPS if step not in total.steps]
+    print(f"steps at which nothing was killed: {', '.join(missing) or 'none'}")

@@ -21,6 +21,7 @@ import pandas as pd
 from click.testing import CliRunner
 
 from kising import fit, load_fit, run_sweep
+from kising.atomic import atomic_write
 from kising.cli import main
 from kising.errors import InputError
 from kising.fitting.saved_state import SavedState
@@ -290,8 +291,8 @@ WEIGHTS = {
 """Of a hundred damaged files."""
 
 
-def damage_files(place: Path, seed: int, count: int) -> DamageCounts:
-    """Damage a file, look what becomes of it, repair it, and so on."""
+def damage_files(place: Path, seed: int, count: int, file: Path | None = None) -> DamageCounts:
+    """Damage a file, look what becomes of it, repair it, and so on. Counters go to `file`."""
     shelf, generator, counts = Shelf(place), random.Random(seed), DamageCounts(seed)
     victims = shelf.victims()
     while counts.done.total() < count:
@@ -309,6 +310,8 @@ def damage_files(place: Path, seed: int, count: int) -> DamageCounts:
             counts.missed += not (found.noticed or found.harmless)
             if found.read_as_data or not (found.noticed or found.harmless):
                 print(f"{kind} of {changed}: {found}")
+            if file is not None and counts.done.total() % 100 == 0:
+                atomic_write(file, f"{counts.line()}\n".encode())
     return counts
 
 

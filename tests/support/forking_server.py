@@ -2,8 +2,8 @@
 
 A request is a line of JSON on standard input: the arguments of the command, the step at which to die and at which
 occurrence, the seconds of computing after which to die, signals and when to send them, and the files for errors and
-notes. The answer is a line when the driver
-has ended: its status from `waitpid`, and whether all signals were sent.
+notes. The answer is a line when the driver has ended: its status from `waitpid`, and whether all signals were sent.
+Figures are not rendered: that takes longer than all else, and changes no file.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ import time
 import traceback
 from pathlib import Path
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
 from kising import run_sweep
 from kising.cli import main
 from kising.sweep.store import records
 from support import fault_injector
+from support.plain_figures import draw_nothing, save_nothing
 
 COMMIT_SECONDS = 0.05
 
@@ -77,6 +81,7 @@ def wait_for(pid: int, signals: list[tuple[float, int]], notes: Path | None) -> 
 
 
 if __name__ == "__main__":
+    Figure.savefig, FigureCanvasAgg.draw = save_nothing, draw_nothing
     records._checkout_commit = lambda: None  # asking git takes longer than some sessions
     for file in json.loads(sys.argv[1]):
         warm(file)

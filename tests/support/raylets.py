@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kising.atomic import atomic_write
 from support.drivers import RayDriver
 
 ENDINGS = {
@@ -47,8 +48,8 @@ class RayletCounts:
         )
 
 
-def kill_raylets(place: Path, seed: int, count: int) -> RayletCounts:
-    """Kill the raylets of drivers, one after another; sweeps go on from driver to driver."""
+def kill_raylets(place: Path, seed: int, count: int, file: Path | None = None) -> RayletCounts:
+    """Kill the raylets of drivers, one after another; sweeps go on from driver to driver. Counters go to `file`."""
     place.mkdir(parents=True, exist_ok=True)
     file = place / "raylets.yaml"
     file.write_text(SWEEP)
@@ -75,4 +76,6 @@ def kill_raylets(place: Path, seed: int, count: int) -> RayletCounts:
             counts.silent.append(f"status {status}: {errors[-500:]}")
         else:
             counts.endings[ending] += 1
+        if file is not None:
+            atomic_write(file, f"{counts.line()}\n".encode())
     return counts

@@ -9,7 +9,6 @@ never enter results.
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from kising.blocks import n_couplings
+from kising.cache_home import cache_homes
 from kising.errors import StoreError
 from kising.estimators.registry import Estimator, entry, resolve
 from kising.estimators.sampling import Sampling
@@ -219,6 +219,7 @@ def memory(point: Point, threads: int) -> int:
 
 
 def cache_file() -> Path:
-    """Where the prices of this machine and these kernels are kept."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(home) / "kising" / f"costs-{platform.node() or 'host'}-{NUMERICS}.json"
+    """Where the prices of this machine and these kernels are kept; OSError where there is no home directory."""
+    for home in cache_homes():
+        return home / "kising" / f"costs-{platform.node() or 'host'}-{NUMERICS}.json"
+    raise FileNotFoundError("there is no home directory")

@@ -13,10 +13,13 @@ import re
 import shutil
 import stat
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
+
+from kising.ownership import replaceable_in
 
 _PREFIX: Final = "kising-"
 _NAME: Final = re.compile(r"kising-[a-z0-9_]{8}")
@@ -30,10 +33,7 @@ class ScratchDirectory:
     """A new private directory with a short path; `path` is for Ray, inside it: Ray opens its own to everybody."""
 
     def __init__(self) -> None:
-        base = Path(tempfile.gettempdir())
-        if len(str(base)) > _LONGEST_PATH - len(_PREFIX) - 8 - len(_RAY) - 1:
-            base = Path("/tmp")
-        _remove_abandoned(base)
+        base = _base()
         self.home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))  # of mode 0700
         self.path = self.home / _RAY
         self.path.mkdir(mode=0o700)
@@ -62,6 +62,27 @@ def private_files() -> Iterator[None]:
         yield
     finally:
         os.umask(mask)
+
+
+def _base() -> Path:
+    """A directory for temporary files with a short path, in which no other user can replace what is ours.
+
+    What is abandoned there is removed. Where somebody could put a link in its place, nothing is.
+    """
+    most = _LONGEST_PATH - len(_PREFIX) - 8 - len(_RAY) - 1
+    found = [Path(name).resolve() for name in (tempfile.gettempdir(), "/tmp")]
+    short = [path for path in found if len(str(path)) <= most]
+    for base in short:
+        if replaceable_in(base) is None:
+            _remove_abandoned(base)
+            return base
+    warnings.warn(
+        f"other users could replace Ray's sockets in {short[0]}. Set TMPDIR to a directory that only you can write, or "
+        "set the sticky bit of this one (chmod +t)",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return short[0]
 
 
 def _leave_proof(home: Path) -> IO[str]:

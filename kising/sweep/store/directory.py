@@ -17,7 +17,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from kising.errors import LockedError, StoreError
-from kising.sweep.store.atomic import TEMPORARY_PREFIX, atomic_write, explain, make_directory
+from kising.sweep.store.atomic import TEMPORARY_PREFIX, atomic_write, explain, is_temporary, make_directory
 from kising.sweep.store.records import LockHolder, Manifest, Progress, now
 
 PROBE_SECONDS = 0.2
@@ -95,7 +95,7 @@ class SweepDirectory:
     def _owns(self, name: str) -> bool:
         paths = (value for value in vars(self).values() if isinstance(value, Path))
         own = {path.name for path in paths if path != self.path}
-        return name in own or name.startswith(TEMPORARY_PREFIX)
+        return name in own or is_temporary(name)
 
     @contextmanager
     def lock(self, command: str = "") -> Iterator[None]:
@@ -166,7 +166,8 @@ class SweepDirectory:
     def temporaries(self) -> list[Path]:
         """List the temporary files in the directory."""
         places = (self.path, self.parts, self.quarantine, self.checkpoints, self.report)
-        return sorted(file for place in places for file in place.glob(f"{TEMPORARY_PREFIX}*"))
+        found = (file for place in places for file in place.glob(f"{TEMPORARY_PREFIX}*"))
+        return sorted(file for file in found if is_temporary(file.name))
 
     def write_sweep(self, text: str) -> None:
         """Write sweep.yaml, the spec as run."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kising.errors import StoreError
-from kising.sweep.store.atomic import TEMPORARY_PREFIX, atomic_write, explain, make_directory, sync_directory
+from kising.sweep.store.atomic import atomic_write, explain, is_temporary, make_directory, sync_directory
 from kising.sweep.store.directory import SweepDirectory
 
 FAN_IN: Final = 8
@@ -101,7 +101,7 @@ class PartFiles:
                     # Only regular files are parts: a link or a pipe could lead anywhere.
                     if number_of(entry.name) is not None and entry.is_file(follow_symlinks=False):
                         parts.append(entry.name)
-                    elif not entry.name.startswith(TEMPORARY_PREFIX):
+                    elif not is_temporary(entry.name):
                         strays.append(entry.name)
         except FileNotFoundError:
             return Listing([], [])

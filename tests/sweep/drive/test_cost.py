@@ -119,6 +119,15 @@ def test_unwritable_cache_is_done_without(tmp_path, monkeypatch) -> None:
     CostModel().save()
 
 
+def test_nothing_is_made_in_the_working_directory(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", "~")  # what Python makes of a user without a home
+    CostModel().save()
+    assert CostModel.load() == CostModel()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_kinds_are_the_kernels() -> None:
     kinds = {
         kind_of(p) for p in points(**{"learner.estimator": ["exact", "bp", "tap"], "data.length": [10, 20]})

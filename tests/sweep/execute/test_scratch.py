@@ -56,6 +56,28 @@ def test_the_directory_of_a_killed_process_is_removed(base: Path) -> None:
     assert list(base.iterdir()) == []
 
 
+def test_a_place_where_others_could_replace_it_is_not_used(base: Path) -> None:
+    """Nor is anything removed there: another user could put a link in its place."""
+    dead = abandoned(base)
+    base.chmod(0o777)
+    scratch = ScratchDirectory()
+    scratch.remove()
+    assert scratch.home.parent == Path("/tmp")
+    assert dead.exists()
+    base.chmod(0o1777)
+    next_driver()
+    assert not dead.exists()
+
+
+def test_a_warning_if_there_is_no_other_place(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base.chmod(0o777)
+    monkeypatch.setattr("kising.ownership.only_we_write", lambda path, sticky: path == Path("/"))
+    with pytest.warns(RuntimeWarning, match="could replace Ray's sockets"):
+        scratch = ScratchDirectory()
+    scratch.remove()
+    assert scratch.home.parent == base
+
+
 def test_the_directory_of_a_living_process_is_not(base: Path) -> None:
     alive = ScratchDirectory()
     next_driver()

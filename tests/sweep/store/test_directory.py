@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import socket
 from pathlib import Path
@@ -34,17 +35,18 @@ class TestCreateAndOpen:
             SweepDirectory.open(path)
         with sweep.lock():
             pass
-        (path / ".tmp-1-abc").touch()
+        (path / ".tmp-1-abc0000000000000").touch()
         SweepDirectory.create(path).write_sweep("name: x\n")
         (path / "notes.txt").write_text("mine")
         SweepDirectory.create(path)
         assert SweepDirectory.open(path).sweep_file.read_text() == "name: x\n"
 
-    def test_create_refuses_somebody_elses_directory(self, tmp_path: Path) -> None:
-        (tmp_path / "thesis.tex").touch()
-        with pytest.raises(StoreError, match=r"'thesis\.tex'.*--out"):
+    @pytest.mark.parametrize("name", ["thesis.tex", ".tmp-notes"])
+    def test_create_refuses_somebody_elses_directory(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name).touch()
+        with pytest.raises(StoreError, match=rf"'{re.escape(name)}'.*--out"):
             SweepDirectory.create(tmp_path)
-        assert os.listdir(tmp_path) == ["thesis.tex"]
+        assert os.listdir(tmp_path) == [name]
 
     @pytest.mark.parametrize("method", [SweepDirectory.create, SweepDirectory.open])
     def test_a_file_is_no_directory(self, tmp_path: Path, method: object) -> None:
@@ -145,19 +147,21 @@ class TestLock:
         sweep = SweepDirectory.create(tmp_path / "s")
         for place in (sweep.path, sweep.parts, sweep.checkpoints):
             place.mkdir(exist_ok=True)
-            (place / ".tmp-1-0123").write_bytes(b"half")
+            (place / ".tmp-1-0123000000000000").write_bytes(b"half")
             (place / "kept").touch()
+            (place / ".tmp-mine").touch()
         with pytest.raises(LockedError), sweep.lock(), SweepDirectory(sweep.path).lock():
             pass
         assert sweep.temporaries() == []
-        assert all((place / "kept").exists() for place in (sweep.path, sweep.parts, sweep.checkpoints))
+        for name in ("kept", ".tmp-mine"):  # no name of ours
+            assert all((place / name).exists() for place in (sweep.path, sweep.parts, sweep.checkpoints))
 
     def test_a_refused_driver_removes_nothing(self, tmp_path: Path) -> None:
         with SweepDirectory(tmp_path).lock():
-            (tmp_path / ".tmp-1-0123").write_bytes(b"being written")
+            (tmp_path / ".tmp-1-0123000000000000").write_bytes(b"being written")
             with pytest.raises(LockedError), SweepDirectory(tmp_path).lock():
                 pass
-            assert (tmp_path / ".tmp-1-0123").exists()
+            assert (tmp_path / ".tmp-1-0123000000000000").exists()
 
     @pytest.mark.parametrize(
         ("error", "words"),

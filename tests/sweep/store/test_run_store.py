@@ -271,11 +271,11 @@ class TestScan:
         link = parts / Path(elsewhere).name
         link.symlink_to(elsewhere)
         (parts / part.name.replace("part-0", "part-1")).mkdir()
-        (parts / ".tmp-1-00").write_bytes(b"half")
+        (parts / ".tmp-1-0000000000000000").write_bytes(b"half")
         before = sorted(os.listdir(parts))
         scan = store.scan()
         assert {int(i) for i in scan.ids} == numbers([1])
-        assert set(scan.strays) == set(before) - {part.name, ".tmp-1-00"}
+        assert set(scan.strays) == set(before) - {part.name, ".tmp-1-0000000000000000"}
         assert scan.damaged == ()
         assert sorted(os.listdir(parts)) == before
 

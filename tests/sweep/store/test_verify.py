@@ -158,7 +158,7 @@ def test_damage_is_named_and_nothing_is_touched(finished: Store, plan: Plan) -> 
     parts = sorted(finished.directory.parts.iterdir())
     parts[1].write_bytes(parts[1].read_bytes()[:-1])
     (finished.directory.parts / "notes.txt").touch()
-    (finished.directory.parts / ".tmp-1-00").touch()
+    (finished.directory.parts / ".tmp-1-0000000000000000").touch()
     finished.directory.quarantine.mkdir()
     (finished.directory.quarantine / "part-old").touch()
     (finished.directory.quarantine / "part-old.reason.txt").touch()
@@ -169,11 +169,17 @@ def test_damage_is_named_and_nothing_is_touched(finished: Store, plan: Plan) -> 
     assert [part.name for part in report.damaged] == [parts[1].name]
     assert (report.done, report.missing, report.parts) == (8, 4, 2)
     assert report.strays == ("notes.txt",)
-    assert report.temporaries == (os.path.join("parts", ".tmp-1-00"),)
+    assert report.temporaries == (os.path.join("parts", ".tmp-1-0000000000000000"),)
     assert report.quarantined == ("part-old",)
     assert report.tables == {"runs": "stale"}
     text = "\n".join(report.lines())
-    for words in (f"damaged: {parts[1].name}", "notes.txt", ".tmp-1-00", "part-old", "runs.parquet differs"):
+    for words in (
+        f"damaged: {parts[1].name}",
+        "notes.txt",
+        ".tmp-1-0000000000000000",
+        "part-old",
+        "runs.parquet differs",
+    ):
         assert words in text
 
 
