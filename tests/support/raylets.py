@@ -57,7 +57,7 @@ def kill_raylets(place: Path, seed: int, count: int, file: Path | None = None) -
     while counts.endings.total() + len(counts.silent) < count:
         with RayDriver(sweep_file, place / f"out-{sweep}", "-", 1) as driver:
             while driver.is_running and not driver.processes("raylet"):
-                time.sleep(0.03)
+                time.sleep(0.1)
             if generator.random() < 0.5:
                 driver.wait(generator.uniform(0.0, STARTING))
             else:
