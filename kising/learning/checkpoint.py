@@ -108,7 +108,7 @@ def load(data: bytes) -> EMState:
                 float(found["size"]),
                 int(found["shrinking"]),
                 found["velocity"],
-                found["mark"],
+                found["marks"],
             ),
             held=held,
             trace=found["trace"],

@@ -128,8 +128,8 @@ class History(NamedTuple):
     velocity: Array
     """the last move, where steps have momentum: of plain ascent in units of the couplings, of samples in those of the
     bond scale, (n,)"""
-    mark: Array
-    """the couplings some iterations ago, of steps that look back at how far they have come, (n,); else empty"""
+    marks: Array
+    """earlier couplings, oldest first, of steps that look back at how far they have come, (k, n); else empty"""
 
     def without_steps(self) -> "History":
         """The history without the steps that acceleration would build on."""
@@ -138,7 +138,8 @@ class History(NamedTuple):
 
 def no_history(size: int) -> History:
     """The history before the first step."""
-    return History(np.empty((0, size)), np.empty((0, size)), np.inf, -1, np.zeros(size), np.empty(0))
+    none = np.empty((0, size))
+    return History(none, none, np.inf, -1, np.zeros(size), none)
 
 
 @holds_arrays

@@ -32,6 +32,8 @@ MARKER: Final = (
 )
 #: Flags of `kising run` that say where and how, and not what.
 _LOCAL: Final = ("--out", "--address", "--cpus", "--mirror")
+#: The same, of flags that take no value.
+_LOCAL_SWITCHES: Final = ("--local-debug", "--page")
 
 
 def publish(path: Path, frames: Frames, report: Report, folder: Path) -> Path:
@@ -81,7 +83,7 @@ def shared_command(command: str) -> str:
         word = words.pop(0)
         if word in _LOCAL and words:
             words.pop(0)
-        elif not word.startswith(tuple(f"{flag}=" for flag in _LOCAL)):
+        elif word not in _LOCAL_SWITCHES and not word.startswith(tuple(f"{flag}=" for flag in _LOCAL)):
             kept.append(word)
     return shlex.join(kept)
 

@@ -90,7 +90,7 @@ def test_nothing_of_the_machine_is_published(published: Path) -> None:
     data = published / "data" / "small"
     assert set(load_results(data).runs["host"]) == {""}
     assert json.loads((data / "manifest.json").read_text())["host"] == ""
-    assert shared_command("kising run a.yaml --out /x/y --preset hour --cpus=3 --set a=1") == (
+    assert shared_command("kising run a.yaml --local-debug --out /x/y --preset hour --cpus=3 --set a=1") == (
         "kising run a.yaml --preset hour --set a=1"
     )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,9 @@ FIT: Mapping[str, Any] = {
     "errors": False,
     "threads": 1,
 }
+#: What a fit does by default.
+USUAL = {"start": "random", "bias": True, "prior": "auto"}
+COUPLED = {**USUAL, "hidden_couplings": True}
 PAPER = {"estimator": "bp", "step": "gradient", "estep_damping": 0.0, "max_iterations": 60}
 #: name: (network, options that differ from FIT). Approximate averages make learning sensitive to rounding: where it
 #: does not converge soon, two kinds of CPU part after 50 to 100 iterations (naive mean field after 7), so these end
@@ -97,10 +100,14 @@ FITS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "exact starts": ("small", {"start": "random", "starts": 3}),
     "exact errors": ("small", {"errors": True}),
     "exact sparse": ("sparse", {}),
+    "exact usual": ("small", {**USUAL, "errors": True}),
+    "exact coupled": ("small", {**COUPLED, "errors": True}),
     "gibbs": ("small", {"estimator": "gibbs"}),
     "gibbs random": ("small", {"estimator": "gibbs", "start": "random", "prior": 3.0, "errors": True}),
     "gibbs starts": ("small", {"estimator": "gibbs", "start": "random", "starts": 3}),
     "gibbs sparse": ("sparse", {"estimator": "gibbs", "prior": 3.0}),
+    "gibbs usual": ("small", {**USUAL, "estimator": "gibbs", "errors": True}),
+    "gibbs coupled": ("small", {**COUPLED, "estimator": "gibbs", "max_iterations": 80}),
     **{f"bp {rule}": ("small", {"estimator": "bp", "correlations": rule}) for rule in RULES},
     "bp random": ("small", {"estimator": "bp", "start": "random", "prior": 3.0}),
     "bp float32": ("small", {"estimator": "bp", "precision": "float32"}),
@@ -242,14 +249,14 @@ def _fitted(name: str) -> Iterator[tuple[str, Any]]:
     yield "iterations", fit.iterations
     for block, converged in fit.converged.items():
         yield f"{block} converged", bool(converged)
-    yield from _blocks("", fit.couplings)
+    yield from _blocks("", fit.couplings, fit.converged)
     for block, rmse in (fit.rmse or {}).items():
         yield f"{block} rmse", float(rmse)
     yield "log_likelihood", float(fit.trace["log_likelihood"].iloc[-1])
     for key in ("monte_carlo_error", "standard_error"):
         errors = getattr(fit, key)
         if errors is not None:
-            yield from _blocks(f"{key} ", errors)
+            yield from _blocks(f"{key} ", errors, fit.converged)
 
 
 def _swept(task: str) -> Iterator[tuple[str, Any]]:
@@ -269,8 +276,8 @@ def _swept(task: str) -> Iterator[tuple[str, Any]]:
                 yield f"run {row} {key}", value
 
 
-def _blocks(prefix: str, couplings: Any) -> Iterator[tuple[str, Any]]:
-    for block in "JKL":
+def _blocks(prefix: str, couplings: Any, blocks: Iterable[str] = "JKL") -> Iterator[tuple[str, Any]]:
+    for block in blocks:
         yield from _array(f"{prefix}{block}", getattr(couplings, block))
 
 

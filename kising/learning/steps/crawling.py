@@ -3,35 +3,56 @@
 The averages of belief propagation have an error, and what they climb is not a likelihood. Along directions that a
 recording hardly determines, such as the rows of L of hidden spins with weak bonds, this error can be larger than what
 is left of the gradient. Steps then stay just above `tolerance` for hundreds of iterations, while couplings wander about
-within their errors. Such iterations are avoided: once per WINDOW of iterations learning ends as `stalled` if
+within their errors. Such iterations are avoided: every EVERY iterations learning ends as `stalled` if, for one of the
+WINDOWS,
 
     the couplings of no block have moved, from the beginning of the window to its end, by more than STILL bond scales
-    in the root mean square, and
-    the smallest step of this window, compared with the smallest of the window before, shrinks too slowly to pass
-    `tolerance` within the iterations that are left
+    per iteration in the root mean square,
+    the smallest step of the window, compared with the smallest of the window before, shrinks too slowly to pass
+    `tolerance` within the iterations that are left, and
+    it is at least as many tolerances as the window asks for: steps that are nearly there are watched for longer,
+    because some of them arrive after a pause
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from kising.model import Array
 
-WINDOW = 30
-STILL = 0.03
+EVERY = 5
+STILL = 1e-3
 
 
-def is_still(moved: Sequence[Array]) -> bool:
-    """Whether no block has moved far; moves are in bond scales."""
-    return all(np.sqrt(np.mean(dx**2)) < STILL for dx in moved if dx.size)
+class Window(NamedTuple):
+    """Iterations that are looked back at."""
+
+    length: int
+    """a multiple of EVERY"""
+    least: float
+    """the smallest step that it is for, in units of `tolerance`"""
 
 
-def is_out_of_reach(sizes: Array, tolerance: float, left: int) -> bool:
+WINDOWS = (Window(20, 10.0), Window(30, 1.0))
+REMEMBERED = max(window.length for window in WINDOWS) // EVERY
+"""how many earlier couplings are kept, one per EVERY iterations"""
+
+
+def is_still(moved: Sequence[Array], iterations: int) -> bool:
+    """Whether no block has moved far in so many iterations; moves are in bond scales."""
+    return all(np.sqrt(np.mean(dx**2)) < STILL * iterations for dx in moved if dx.size)
+
+
+def is_out_of_reach(sizes: Array, tolerance: float, left: int, window: Window) -> bool:
     """Whether steps, by the trend over two windows, stay above the tolerance for all the iterations that are left;
     `sizes` are those of all iterations so far.
     """
-    before, lately = np.min(sizes[-2 * WINDOW : -WINDOW]), np.min(sizes[-WINDOW:])
+    n = window.length
+    before, lately = np.min(sizes[-2 * n : -n]), np.min(sizes[-n:])
+    if lately < window.least * tolerance:
+        return False
     if lately >= before:
-        return bool(lately >= tolerance)
+        return True
     windows = np.log(lately / tolerance) / np.log(before / lately)
-    return bool(WINDOW * windows > left)
+    return bool(n * windows > left)

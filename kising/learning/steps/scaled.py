@@ -14,11 +14,19 @@ from scipy.linalg import cho_factor, cho_solve
 from kising.blocks import BLOCKS
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient
+from kising.estimators.parallel import one_blas_thread
 from kising.learning.layout import Rows, flatten, from_rows, places, rows_of, slopes
 from kising.learning.state import EMState, History, Problem, SpinProducts
 from kising.learning.steps.acceleration import accelerate
 from kising.learning.steps.base import Step
-from kising.learning.steps.crawling import WINDOW, is_out_of_reach, is_still
+from kising.learning.steps.crawling import (
+    EVERY,
+    REMEMBERED,
+    WINDOWS,
+    Window,
+    is_out_of_reach,
+    is_still,
+)
 from kising.model import Array, Couplings
 from kising.options import Learner, iteration_limit
 
@@ -41,7 +49,8 @@ class ScaledStep(Step):
         precision = None
         if self.prior is not None:
             precision = self.prior.precision(state.couplings, freedom_of(gradient))
-        return scaled_step(gradient, self.problem.products, precision)
+        with one_blas_thread():
+            return scaled_step(gradient, self.problem.products, precision)
 
     def advance(self, state: EMState, direction: Couplings, gradient: Gradient) -> EMState:
         """Accelerate, and land where this kind of step may."""
@@ -49,8 +58,9 @@ class ScaledStep(Step):
         moved, history = accelerate(
             state.couplings, direction, past, self.problem.scales, patience=self.patience
         )
-        if self._may_crawl and state.iteration % WINDOW == 0:
-            history = history._replace(mark=flatten(state.couplings, self.problem.scales))
+        if self._may_crawl and state.iteration % EVERY == 0:
+            here = flatten(state.couplings, self.problem.scales)
+            history = history._replace(marks=np.vstack([history.marks, here])[-REMEMBERED:])
         return replace(state, couplings=self.landing(state, direction, moved), history=history)
 
     @property
@@ -59,14 +69,20 @@ class ScaledStep(Step):
         return not self.estep.estimator.unbiased
 
     def crawls(self, state: EMState) -> bool:
-        """Looked at once per window."""
-        if not self._may_crawl or state.iteration % WINDOW or state.iteration < 2 * WINDOW:
+        """Looked at every few iterations."""
+        if not self._may_crawl or state.iteration % EVERY:
+            return False
+        return any(self._crawls_over(window, state) for window in WINDOWS)
+
+    def _crawls_over(self, window: Window, state: EMState) -> bool:
+        if state.iteration < 2 * window.length:
             return False
         here = flatten(state.couplings, self.problem.scales)
-        moved = [here[part] - state.history.mark[part] for part in places(state.couplings)]
+        moves = here - state.history.marks[-(window.length // EVERY)]
+        sizes = state.trace[:, 1 : 1 + len(BLOCKS)].max(axis=1)
         left = self._limit - state.iteration
-        return is_still(moved) and is_out_of_reach(
-            state.trace[:, 1 : 1 + len(BLOCKS)].max(axis=1), self.learner.tolerance, left
+        return is_still([moves[part] for part in places(state.couplings)], window.length) and is_out_of_reach(
+            sizes, self.learner.tolerance, left, window
         )
 
     def missing(self, state: EMState) -> dict[str, str]:

@@ -211,7 +211,7 @@ def memory(point: Point, threads: int) -> int:
     columns = 8 * nv + 6 * nh
     if point.task == "infer" and point.score.exact:
         columns += 2 * nv * nh
-    history = 12 * 8 * _n_couplings(point)
+    history = 18 * 8 * _n_couplings(point)  # six couplings, their steps, and six that learning looks back at
     numbers = nv * (nv + nh) ** 2 + nh * nv**2
     metric = 8 * numbers if point.task == "learn" and numbers <= LARGEST_METRIC else 0
     matrices = 8 * 5 * _n_couplings(point) ** 2 if point.score.errors else 0

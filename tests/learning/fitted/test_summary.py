@@ -70,7 +70,7 @@ def test_it_says_what_to_do_about_a_fit_that_did_not_converge() -> None:
     assert "does not determine: 2; prior=1" in unknown.summary()
 
 
-@pytest.mark.parametrize("options", [{}, {"estimator": "gibbs", "max_iterations": 100}])
+@pytest.mark.parametrize("options", [{}, {"estimator": "gibbs", "max_iterations": 200}])
 def test_errors_afterwards_are_those_of_asking_at_once(options) -> None:
     found = fitted(**options)
     assert (found.monte_carlo_error is not None) == (found.estimator == "gibbs")

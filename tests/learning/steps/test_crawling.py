@@ -7,9 +7,10 @@ import pytest
 from support.resuming import assert_continues
 
 from kising import draw_couplings, fit, simulate
+from kising.learning.layout import flatten
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
-from kising.learning.steps.crawling import STILL, WINDOW, is_out_of_reach, is_still
+from kising.learning.steps.crawling import EVERY, STILL, WINDOWS, Window, is_out_of_reach, is_still
 from kising.options import Learner
 
 NETWORK = draw_couplings(8, 2, seed=3)
@@ -18,38 +19,65 @@ RECORDING = simulate(NETWORK, 600, seed=4).visible
 UNREACHABLE = {"tolerance": 1e-300, "bias": False, "seed": 5}
 
 
+windows = pytest.mark.parametrize("window", WINDOWS)
+
+
+@windows
 @pytest.mark.parametrize("rate", [0.95, 0.99, 0.999])
-def test_a_trend_is_followed_to_where_it_passes_the_tolerance(rate: float) -> None:
-    sizes = 1e-2 * rate ** np.arange(2 * WINDOW)
+def test_a_trend_is_followed_to_where_it_passes_the_tolerance(rate: float, window: Window) -> None:
+    sizes = 1e-1 * rate ** np.arange(2 * window.length)
     needed = np.log(1e-4 / sizes[-1]) / np.log(rate)
-    assert is_out_of_reach(sizes, 1e-4, int(needed) - 1)
-    assert not is_out_of_reach(sizes, 1e-4, int(needed) + 2)
+    assert is_out_of_reach(sizes, 1e-4, int(needed) - 1, window)
+    assert not is_out_of_reach(sizes, 1e-4, int(needed) + 2, window)
 
 
-def test_steps_that_do_not_shrink_never_arrive_unless_they_have() -> None:
-    sizes = np.full(2 * WINDOW, 1e-3)
-    assert is_out_of_reach(sizes, 1e-4, 10**9)
-    assert not is_out_of_reach(sizes, 1e-2, 1)
+@windows
+def test_steps_that_do_not_shrink_never_arrive_unless_they_have(window: Window) -> None:
+    sizes = np.full(2 * window.length, 2e-3)
+    assert is_out_of_reach(sizes, 1e-4, 10**9, window)
+    assert not is_out_of_reach(sizes, 1e-2, 1, window)
 
 
-def test_one_small_step_of_a_window_is_what_counts() -> None:
+@windows
+def test_one_small_step_of_a_window_is_what_counts(window: Window) -> None:
     """Accelerated steps go up and down on their way."""
-    sizes = np.full(2 * WINDOW, 1e-2)
-    sizes[-5] = 1e-3
-    assert not is_out_of_reach(sizes, 1e-4, WINDOW)
+    sizes = np.full(2 * window.length, 1e-1)
+    sizes[-5] = 1e-2
+    assert not is_out_of_reach(sizes, 1e-4, 2 * window.length, window)
+
+
+def test_steps_that_are_nearly_there_are_watched_for_longer() -> None:
+    short, long = WINDOWS
+    assert short.length < long.length
+    for size, ends_soon in [(5e-4, False), (5e-3, True)]:
+        sizes = np.full(2 * long.length, size)
+        assert is_out_of_reach(sizes, 1e-4, 100, short) == ends_soon
+        assert is_out_of_reach(sizes, 1e-4, 100, long)
+
+
+@windows
+def test_couplings_are_found_again_where_a_window_began(window: Window) -> None:
+    learner = Learner(estimator="bp", bias=False, tolerance=1e-300, max_iterations=70)
+    session = Session.of(RECORDING, 2, learner, seed=1, scales=nominal_scales(8, 2))
+    states = [session.begin(), *session.states(session.begin())]
+    for now in range(window.length, len(states) - 1, EVERY):
+        mark = states[now].history.marks[-(window.length // EVERY)]
+        then = flatten(states[now - window.length].couplings, session.problem.scales)
+        np.testing.assert_array_equal(mark, then)
 
 
 def test_every_block_must_be_still() -> None:
-    still, moving = np.full(50, 0.9 * STILL), np.full(5, 1.1 * STILL)
-    assert is_still([still, still, np.empty(0)])
-    assert not is_still([still, moving])
+    still, moving = np.full(50, 9 * STILL), np.full(5, 11 * STILL)
+    assert is_still([still, still, np.empty(0)], 10)
+    assert not is_still([still, moving], 10)
+    assert is_still([still, moving], 20)
 
 
 def test_a_fit_that_crawls_ends_and_says_so() -> None:
     found = fit(RECORDING, 2, estimator="bp", max_iterations=2000, **UNREACHABLE)
     assert found.outcome == "stalled"
-    assert 2 * WINDOW < found.iterations < 500
-    assert found.iterations % WINDOW == 1
+    assert 2 * WINDOWS[0].length < found.iterations < 200
+    assert found.iterations % EVERY == 1
     assert "shrinks too slowly to reach it" in found.missing
     # What came of it is what a fit that ends by itself has.
     usual = fit(RECORDING, 2, estimator="bp", bias=False, seed=5)
@@ -67,12 +95,12 @@ def test_a_fit_at_its_limit_does_not_say_that_it_crawled() -> None:
 
 
 def test_exact_averages_are_given_all_their_iterations() -> None:
-    found = fit(RECORDING, 2, estimator="exact", start=NETWORK, max_iterations=5 * WINDOW, **UNREACHABLE)
+    found = fit(RECORDING, 2, estimator="exact", start=NETWORK, max_iterations=150, **UNREACHABLE)
     assert found.trace["step_J"].iloc[-1] < 1e-12
-    assert found.iterations == 5 * WINDOW
+    assert found.iterations == 150
 
 
-@pytest.mark.parametrize("stop", [WINDOW - 1, WINDOW + 5])
+@pytest.mark.parametrize("stop", [EVERY - 1, 2 * EVERY, WINDOWS[1].length + 3])
 def test_a_saved_state_crawls_as_one_that_was_not(stop: int) -> None:
     learner = Learner(estimator="bp", bias=False, tolerance=1e-300, max_iterations=400)
     session = Session.of(RECORDING, 2, learner, seed=1, scales=nominal_scales(8, 2))

@@ -5,7 +5,7 @@ import pytest
 from support.brute_force import gradient_of_bonds, small_network
 
 from kising import Couplings, draw_couplings, fit, gradient, simulate
-from kising.blocks import BLOCKS
+from kising.blocks import BLOCKS, shapes
 from kising.learning.errors.standard import information, standard_errors
 from kising.learning.layout import Rows
 from kising.learning.scores import nominal_scales
@@ -53,7 +53,7 @@ def test_plain_ascent_has_no_prior_and_sparsity_is_one(learner: Learner, has_one
 
 
 def test_a_block_sets_its_own_width() -> None:
-    """The root mean square of a block that is large against its errors; the error of a coupling where it is zero."""
+    """The size of a coupling where a block is large against its errors; the error of a coupling where it is zero."""
     couplings, recording = small_network(3, visible=4, hidden=2, length=500)
     couplings = couplings.only(())
     slopes = gradient(couplings, recording, estimator="exact")
@@ -62,10 +62,53 @@ def test_a_block_sets_its_own_width() -> None:
     freedom = Rows(slopes.freedom_visible, slopes.freedom_hidden)
     for name, width in prior.widths(Couplings(*(100 * x for x in couplings)), freedom).items():
         block = 100 * getattr(couplings, name)
-        assert width == pytest.approx(np.sqrt(np.mean(block**2)) if block.size else 1.0, rel=1e-3)
+        expected = np.sqrt(np.sum(block**2) / (block.size - 2)) if block.size else 1.0
+        assert width == pytest.approx(expected, rel=1e-3)
     none = prior.widths(Couplings(*(0 * x for x in couplings)), freedom)
     assert none["J"] == pytest.approx(np.sqrt(np.mean(1 / (498 * slopes.freedom_visible))))
     assert none["L"] == pytest.approx(np.sqrt(np.mean(1 / (498 * slopes.freedom_hidden))))
+
+
+def widths_of(couplings: Couplings) -> dict[str, float]:
+    """With so many slices that errors play no part."""
+    nv, nh = couplings.K.shape
+    return Prior(None, nominal_scales(nv, nh), 10**12).widths(couplings, Rows(np.ones(nv), np.ones(nh)))
+
+
+def test_the_pull_is_on_average_that_of_the_true_width() -> None:
+    """Also of blocks with few couplings; with Σ X²/n, that of two biases would have no finite mean."""
+    rng = np.random.default_rng(4)
+    sizes = {"J": (7, 7), "K": (7, 2), "L": (2, 7), "h": (7,), "b": (2,), "M": (2, 2)}
+    drawn = [
+        widths_of(Couplings(**{name: 0.3 * rng.standard_normal(size) for name, size in sizes.items()}))
+        for _ in range(4000)
+    ]
+    for name in sizes:
+        assert np.mean([widths[name] ** -2.0 for widths in drawn]) == pytest.approx(0.3**-2, rel=0.05), name
+
+
+@pytest.mark.parametrize(("borrower", "lender"), [("b", "h"), ("G", "F"), ("M", "K")])
+def test_blocks_of_few_hidden_spins_borrow(borrower: str, lender: str) -> None:
+    """Two biases that happen to be small do not pull each other to zero; those of many hidden spins decide alone."""
+
+    def ratio(hidden: int) -> float:
+        sizes = shapes(30, hidden, inputs=1)
+        blocks = {name: np.ones(size) for name, size in sizes.items()}
+        blocks[borrower] *= 0.01
+        widths = widths_of(Couplings(**blocks))
+        return widths[borrower] / widths[lender]
+
+    assert 0.8 < ratio(2) < 1.2
+    assert ratio(1000) < 0.15
+
+
+def test_a_block_that_lends_takes_nothing() -> None:
+    blocks = {name: np.ones(size) for name, size in shapes(6, 2, inputs=1).items()}
+    widths = widths_of(Couplings(**blocks))
+    weak = widths_of(
+        Couplings(**{**blocks, "b": 0 * blocks["b"], "G": 0 * blocks["G"], "M": 0 * blocks["M"]})
+    )
+    assert all(weak[name] == widths[name] for name in "JKLhF")
 
 
 def test_steps_are_divided_by_information_and_precision() -> None:
