@@ -30,8 +30,8 @@ from support.victims import FITS, ON_RAY, SHORT, shortened, write_recording
 
 # Every kind of victim has its turn soon: after so many kills the next driver of a sweep is left alone.
 MOST_KILLS = 100  # of the drivers of one sweep
-MOST_ON_RAY = 60  # of one sweep on Ray
-MOST_ROUNDS = 14  # in which the workers of one driver are killed
+MOST_ON_RAY = 120  # of one sweep on Ray
+MOST_ROUNDS = 25  # in which the workers of one driver are killed
 LAST = ("tables", "fit results")  # steps at the end of a session
 BROKEN = (
     "Ray broke down",
