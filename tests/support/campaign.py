@@ -29,9 +29,9 @@ from support.judging import CampaignCounts, FitJudge, Judge, ReferencedFit, Refe
 from support.victims import FITS, ON_RAY, SHORT, shortened, write_recording
 
 # Every kind of victim has its turn soon: after so many kills the next driver of a sweep is left alone.
-MOST_KILLS = 40  # of the drivers of one sweep
-MOST_ON_RAY = 60  # of one sweep on Ray
-MOST_ROUNDS = 8  # in which the workers of one driver are killed
+MOST_KILLS = 100  # of the drivers of one sweep
+MOST_ON_RAY = 120  # of one sweep on Ray
+MOST_ROUNDS = 25  # in which the workers of one driver are killed
 LAST = ("tables", "fit results")  # steps at the end of a session
 BROKEN = (
     "Ray broke down",
@@ -93,13 +93,13 @@ class Campaign:
     def _victims(
         sweeps: list[ReferencedSweep], fits: list[ReferencedFit], mirrors: bool | None
     ) -> Iterator[tuple[ReferencedSweep, bool] | ReferencedFit]:
-        """Those of one turn: all fits, which end after a few kills, after every sweep."""
-        if not sweeps:
-            yield from fits
+        """Those of one turn: all fits, which end after a few kills, after every kind of sweep."""
         for sweep in sweeps:
             for mirrored in (False, True) if mirrors is None else (mirrors,):
                 yield sweep, mirrored
-                yield from fits
+            yield from fits
+        if not sweeps:
+            yield from fits
 
     def _kill_sweep(
         self, server: ForkingServer, sweep: ReferencedSweep, mirrored: bool, out: Path, kills: int

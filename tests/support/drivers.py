@@ -94,6 +94,48 @@ class ForkingServer:
         return self._process.stdout.readline().strip()
 
 
+class ForkedProcess:
+    """A driver for Ray that was forked from a process with kising imported (ray_drivers.py); like a `Popen`."""
+
+    _server: subprocess.Popen[str] | None = None
+
+    def __init__(self, **request: object) -> None:
+        self.pid, self._status = int(str(self._ask({"start": request}))), None
+
+    @classmethod
+    def _ask(cls, request: dict[str, object]) -> int | None:
+        if cls._server is None or cls._server.poll() is not None:
+            cls._server = subprocess.Popen(
+                [sys.executable, str(HERE / "ray_drivers.py")],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": PATHS},
+            )  # fmt: skip
+        assert cls._server.stdin is not None
+        assert cls._server.stdout is not None
+        cls._server.stdin.write(json.dumps(request) + "\n")
+        cls._server.stdin.flush()
+        answer: int | None = json.loads(cls._server.stdout.readline())
+        return answer
+
+    def poll(self) -> int | None:
+        """Its status, if it has ended."""
+        if self._status is None:
+            self._status = self._ask({"poll": self.pid})
+        return self._status
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """Wait for its end."""
+        end = time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            assert time.monotonic() < end, f"process {self.pid} does not end"
+            time.sleep(0.05)
+        return status
+
+    def kill(self) -> None:
+        """Kill it, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
 class RayDriver:
     """A driver with a Ray of its own, and all its processes; `arguments` are those of `kising`, by default `run`."""
 
@@ -112,13 +154,19 @@ class RayDriver:
         self._errors = out.with_name(f"{out.name}.errors").open("w+")
         more = ["--mirror", mirror] if mirror is not None else []
         arguments = arguments or ["run", str(file), "--out", str(out), "--cpus", "2", *more]
-        self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "fault_injector.py"), step, str(nth), *arguments],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
+        self._process = ForkedProcess(
+            step=step,
+            nth=nth,
+            arguments=[*arguments],
+            errors=self._errors.name,
             # By default Ray's workers have a low priority, and would never finish on a busy machine.
-            env={**os.environ, "PYTHONPATH": PATHS, NOTES: str(self._notes), "RAY_worker_niceness": "0"},
-            start_new_session=True,
-        )  # fmt: skip
+            environment={
+                **os.environ,
+                "PYTHONPATH": PATHS,
+                NOTES: str(self._notes),
+                "RAY_worker_niceness": "0",
+            },
+        )
         self._known: set[tuple[int, str]] = set()
 
     def __enter__(self) -> Self:
@@ -140,15 +188,15 @@ class RayDriver:
     def wait(self, seconds: float) -> None:
         """Wait, unless it ends first."""
         end = time.monotonic() + seconds
-        while self._process.poll() is None and time.monotonic() < end:
-            time.sleep(0.01)
+        while self._process.poll() is None and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 0.05))
 
     def wait_for_workers(self) -> None:
         """Wait until a worker has a batch, whether or not it has begun with it."""
         end = time.monotonic() + PATIENCE
         while self._process.poll() is None and not self.processes("workers"):
             assert time.monotonic() < end, f"no worker is busy: {self.errors()}"
-            time.sleep(0.05)
+            time.sleep(0.1)
 
     def wait_for_work(self) -> None:
         """Wait until it has started a run."""

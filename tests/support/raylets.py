@@ -51,13 +51,13 @@ class RayletCounts:
 def kill_raylets(place: Path, seed: int, count: int, file: Path | None = None) -> RayletCounts:
     """Kill the raylets of drivers, one after another; sweeps go on from driver to driver. Counters go to `file`."""
     place.mkdir(parents=True, exist_ok=True)
-    file = place / "raylets.yaml"
-    file.write_text(SWEEP)
+    sweep_file = place / "raylets.yaml"
+    sweep_file.write_text(SWEEP)
     generator, counts, sweep = random.Random(seed), RayletCounts(seed), 0
     while counts.endings.total() + len(counts.silent) < count:
-        with RayDriver(file, place / f"out-{sweep}", "-", 1) as driver:
+        with RayDriver(sweep_file, place / f"out-{sweep}", "-", 1) as driver:
             while driver.is_running and not driver.processes("raylet"):
-                time.sleep(0.03)
+                time.sleep(0.1)
             if generator.random() < 0.5:
                 driver.wait(generator.uniform(0.0, STARTING))
             else:
