@@ -19,6 +19,7 @@ from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from numba.np.ufunc import parallel
 
 from kising import run_sweep
 from kising.cli import main
@@ -57,6 +58,8 @@ def drive(request: dict[str, object]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     os.dup2(errors, 1)
     os.dup2(errors, 2)
+    # Numba's lock would be shared by all drivers, and remain locked if one is killed while it holds it.
+    parallel._set_init_process_lock()
     os.environ[fault_injector.NOTES] = str(request["notes"])
     fault_injector.install(str(request["step"]), int(str(request["nth"])), commit_seconds=COMMIT_SECONDS)
     if request["cpu"] is not None:
