@@ -10,9 +10,12 @@ Where `l1` or `decimate` asks for sparse couplings there is no such prior.
 
 A width that is estimated from the n couplings of its block is too narrow about half of the time. It then pulls them
 too hard, and makes their errors too small. James and Stein divide by n - 2: on average over networks 1/width², and with
-it the pull, is then that of a known width. Of b, G and M there may be very few, such as two biases of two hidden spins.
+it the pull, is then that of a known width. Of b and G there may be very few, such as two biases of two hidden spins.
 They borrow: to their own couplings, up to BORROWED are added that have the mean square of the block of visible spins
-with the same origin, which is h, F or K. L has one column per visible spin, and does not need it.
+with the same origin, which is h or F.
+
+M is divided by n, and borrows nothing. A wider prior lets sampled fits of small networks with gaps settle far out,
+where hidden spins keep their states for long.
 
 The prior moves a coupling with standard error ε by a fraction of about (ε / width)²: next to nothing where the
 recording determines it. Where it does not, because bonds saturate, the likelihood is largest anywhere out to infinity,
@@ -34,14 +37,15 @@ from kising.options import Learner
 
 # Keeps a row that never varies from setting the width of its block.
 LEAST_FREEDOM = 1e-2
-# Enough that two biases do not decide, few enough that the couplings M of ten hidden spins do.
+# Enough that two biases do not decide, few enough that fifty do.
 BORROWED = 10
 # The block that lends, by the block that borrows.
 LENDERS = {
     hidden.name: visible.name
     for hidden in TABLE
     for visible in TABLE
-    if (hidden.rows, visible.rows) == ("hidden", "visible") and hidden.columns == visible.columns != "visible"
+    if hidden.is_field
+    and (hidden.rows, visible.rows, visible.columns) == ("hidden", "visible", hidden.columns)
 }
 
 
@@ -91,8 +95,10 @@ class Prior:
 
 
 def _mean_square(name: str, couplings: Couplings) -> float:
-    """Σ X²/(n - 2) of a block that is not empty, with what it borrows."""
+    """Σ X²/(n - 2) of a block that is not empty, with what it borrows; of M the plain mean."""
     own: Array = getattr(couplings, name)
+    if name == "M":
+        return float(np.mean(own**2))
     total, n = float(np.sum(own**2)), own.size
     if name in LENDERS:
         lender: Array = getattr(couplings, LENDERS[name])
