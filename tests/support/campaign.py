@@ -28,7 +28,7 @@ from support.fault_injector import ALL_STEPS, FIT_STEPS, MIRROR_STEPS, STEPS
 from support.judging import CampaignCounts, FitJudge, Judge, ReferencedFit, ReferencedSweep
 from support.victims import FITS, ON_RAY, SHORT, shortened, write_recording
 
-# Every kind of victim has its turn soon: after so many kills the next driver of a sweep is left alone.
+# Every kind of victim has its turn soon: after this number of kills the next driver of a sweep is left alone.
 MOST_KILLS = 100  # of the drivers of one sweep
 MOST_ON_RAY = 120  # of one sweep on Ray
 MOST_ROUNDS = 25  # in which the workers of one driver are killed

@@ -40,7 +40,7 @@ REMEMBERED = max(window.length for window in WINDOWS) // EVERY
 
 
 def is_still(moved: Sequence[Array], iterations: int) -> bool:
-    """Whether no block has moved far in so many iterations; moves are in bond scales."""
+    """Whether no block has moved far in this number of iterations; moves are in bond scales."""
     return all(np.sqrt(np.mean(dx**2)) < STILL * iterations for dx in moved if dx.size)
 
 

@@ -70,7 +70,7 @@ def test_a_block_sets_its_own_width() -> None:
 
 
 def widths_of(couplings: Couplings) -> dict[str, float]:
-    """With so many slices that errors play no part."""
+    """The widths where slices are too many for errors to play a part."""
     nv, nh = couplings.K.shape
     return Prior(None, nominal_scales(nv, nh), 10**12).widths(couplings, Rows(np.ones(nv), np.ones(nh)))
 
