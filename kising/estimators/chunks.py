@@ -104,30 +104,32 @@ def cut(n_slices: int) -> list[slice]:
 class Weights(NamedTuple):
     """What all chunks of a recording share: the weights of known inputs, and how large fields can become."""
 
-    couplings: Couplings
+    K: Array
+    """(Nv, Nh)"""
     on_visible: Array
     """(Nv, Nv+q)"""
     on_hidden: Array
     """(Nh, Nv+q)"""
     bounds: tuple[Array, Array]
+    bias: bool
 
     @classmethod
-    def of(cls, couplings: Couplings, slices: Slices) -> "Weights":
-        """Those of couplings, for a recording."""
+    def of(cls, couplings: Couplings, slices: Slices, dtype: npt.DTypeLike = np.float64) -> "Weights":
+        """Those of couplings, for a recording; fields are computed as numbers of this type."""
         bias = bool(couplings.h.size)
         on_visible = known_weights(couplings.J, couplings.h, couplings.F, bias=bias)
         on_hidden = known_weights(couplings.L, couplings.b, couplings.G, bias=bias)
         largest = np.concatenate([np.ones(couplings.K.shape[0] + bias), slices.largest_inputs])
-        return cls(
-            couplings, on_visible, on_hidden, (np.abs(on_visible) @ largest, np.abs(on_hidden) @ largest)
-        )
+        bounds = np.abs(on_visible) @ largest, np.abs(on_hidden) @ largest
+        K, on_visible, on_hidden = (x.astype(dtype) for x in (couplings.K, on_visible, on_hidden))
+        return cls(K, on_visible, on_hidden, bounds, bias)
 
     def fields(self, slices: Slices, part: slice) -> Chunk:
         """The chunk of slices `part` of the recording."""
-        before, now, known_after, _ = window = slices.window(part, bias=bool(self.couplings.h.size))
+        before, now, known_after, _ = window = slices.window(part, bias=self.bias, dtype=self.K.dtype)
         b = before @ self.on_hidden.T
         theta = now @ self.on_visible.T
-        g = window.after @ self.couplings.K + b
+        g = window.after @ self.K + b
         return Chunk(before, now, known_after, theta, b, g, self.bounds)
 
 
@@ -144,11 +146,13 @@ def known_weights(weights: Array, biases: Array, sensitivity: Array, *, bias: bo
     return np.concatenate([weights, biases.reshape(len(weights), int(bias)), sensitivity], axis=1)
 
 
-def empty_estimate(n_slices: int, nv: int, nh: int, *, keep_pairs: bool) -> Estimate:
+def empty_estimate(
+    n_slices: int, nv: int, nh: int, *, keep_pairs: bool, dtype: npt.DTypeLike = np.float64
+) -> Estimate:
     """Room for the moments of a chunk."""
     return Estimate(
-        m=np.empty((n_slices, nv)),
-        mu=np.empty((n_slices, nh)),
+        m=np.empty((n_slices, nv), dtype),
+        mu=np.empty((n_slices, nh), dtype),
         pair=np.empty((n_slices if keep_pairs else 1, nv, nh)),
         pair_sum=np.zeros((nv, nh)),
         pair_abs=np.zeros(1),

@@ -20,6 +20,9 @@ from kising.estimators.totals import add_up
 from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
 
+# The type of numbers in a sweep: rounding is far below the noise of sampling.
+SAMPLED = np.float32
+
 
 @holds_arrays
 class Gradient(NamedTuple):
@@ -122,22 +125,23 @@ def sampled_gradient(
     nv, nh = couplings.K.shape
     slices = as_slices(recording)
     moved = chains.copy()
-    weights = Weights.of(couplings, slices)
+    weights = Weights.of(couplings, slices, SAMPLED)
 
     def work(part: slice) -> Gradient:
         chunk = weights.fields(slices, part)
-        out = empty_estimate(part.stop - part.start, nv, nh, keep_pairs=False)
+        out = empty_estimate(part.stop - part.start, nv, nh, keep_pairs=False, dtype=SAMPLED)
         here = moved[part]
         sweep(couplings, chunk, here, out, first=part.start, key=key, iteration=iteration)
-        sigma = here.astype(np.float64)
-        return _sums(chunk, out, couplings)._replace(hidden_hidden=sigma.T @ sigma)
+        sigma = here.astype(SAMPLED)
+        return _sums(chunk, out, couplings, hidden_hidden=sigma.T @ sigma)
 
     return mean_of(in_order(work, len(slices), threads), len(slices), nv, nh), moved
 
 
 def mean_of(parts: Iterator[Gradient], n_slices: int, nv: int, nh: int) -> Gradient:
     """The sums of all chunks as means over slices and units."""
-    total: list[Any] = list(next(parts))
+    # In double precision, whatever the chunks were summed in.
+    total: list[Any] = [x + np.float64(0.0) for x in next(parts)]
     for part in parts:
         total = [x + y for x, y in zip(total, part, strict=True)]
     mean = Gradient(*(x / n_slices for x in total))
@@ -149,12 +153,17 @@ def mean_of(parts: Iterator[Gradient], n_slices: int, nv: int, nh: int) -> Gradi
     )
 
 
-def _sums(chunk: Chunk, estimate: Estimate, couplings: Couplings) -> Gradient:
+def _sums(
+    chunk: Chunk, estimate: Estimate, couplings: Couplings, hidden_hidden: Array | None = None
+) -> Gradient:
+    """Sums over the slices of a chunk; ⟨σ_a σ_b⟩ from the averages unless its sum is given."""
     mu, n = estimate.mu, len(estimate.mu)
     totals = add_up(chunk, estimate)
     bias = bool(couplings.h.size)
     J, h, F = apart((chunk.known_now.T @ totals.surprise).T, couplings.h, couplings.F, bias=bias)
     L, b, G = apart((chunk.known_before.T @ totals.hidden_surprise).T, couplings.b, couplings.G, bias=bias)
+    if hidden_hidden is None:
+        hidden_hidden = mu.T @ mu + np.diag(n - totals.square_mu)
     return Gradient(
         J=J,
         K=chunk.after.T @ mu - estimate.pair_sum,
@@ -174,7 +183,7 @@ def _sums(chunk: Chunk, estimate: Estimate, couplings: Couplings) -> Gradient:
         freedom_visible=n - totals.square_m,
         freedom_hidden=n - totals.square_expected,
         visible_hidden=chunk.known_now.T @ mu,
-        hidden_hidden=mu.T @ mu + np.diag(n - totals.square_mu),
+        hidden_hidden=hidden_hidden,
     )
 
 

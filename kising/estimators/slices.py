@@ -103,28 +103,30 @@ class Slices:
             return replace(self, spins=self.spins[: n + 2], inputs=self.inputs[: n + 2])
         return replace(self, centres=self.centres[:n])
 
-    def window(self, part: slice, *, bias: bool) -> Window:
-        """The slices of a range."""
+    def window(self, part: slice, *, bias: bool, dtype: npt.DTypeLike = np.float64) -> Window:
+        """The slices of a range, as numbers of this type."""
         if self.centres is None and not self.memoryless:
             # Three views of one array: a copy of s⁺ alone would cost more than the fields do.
-            steps = self.known(slice(part.start, part.stop + 2), bias=bias)
+            steps = self.known(slice(part.start, part.stop + 2), bias=bias, dtype=dtype)
             return Window(steps[:-2], steps[1:-1], steps[2:], self.n_visible)
         t = self.middle[part]
-        before, now, after = (self.known(t + k, bias=bias) for k in (-1, 0, 1))
+        before, now, after = (self.known(t + k, bias=bias, dtype=dtype) for k in (-1, 0, 1))
         if self.memoryless:
             after[:, : self.n_visible] = self.spins[t + 1]
         return Window(before, now, after, self.n_visible)
 
-    def known(self, steps: slice | npt.NDArray[np.int64], *, bias: bool) -> Array:
+    def known(
+        self, steps: slice | npt.NDArray[np.int64], *, bias: bool, dtype: npt.DTypeLike = np.float64
+    ) -> Array:
         """What acts at some time steps: (s, 1, u), or (0, 1, u) without memory, (B, Nv+q)"""
         spins = self.spins[steps]
         if self.memoryless:
             spins = np.zeros_like(spins)
         if not bias and not self.n_inputs:
-            return spins.astype(np.float64)
+            return spins.astype(dtype)
         # One array, written once: fields then cost a chunk's products a few more columns, and no pass of their own.
         n, nv = spins.shape
-        known = np.empty((n, nv + bias + self.n_inputs))
+        known = np.empty((n, nv + bias + self.n_inputs), dtype)
         known[:, :nv] = spins
         known[:, nv : nv + bias] = 1.0
         known[:, nv + bias :] = self.inputs[steps]

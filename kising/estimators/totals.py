@@ -34,7 +34,10 @@ def add_up(chunk: Chunk, estimate: Estimate) -> Totals:
     """The totals of a chunk."""
     (n, nv), nh = estimate.m.shape, estimate.mu.shape[1]
     totals = Totals(
-        np.empty((n, nv)), np.empty((n, nh)), np.empty(n), *(np.zeros(k) for k in (nv, nv, nh, nh, nh))
+        np.empty_like(estimate.m),
+        np.empty_like(estimate.mu),
+        np.empty(n),
+        *(np.zeros(k) for k in (nv, nv, nh, nh, nh)),
     )
     _visible(chunk.known_after, chunk.theta, estimate.m, *totals[:1], *totals[2:5])
     _hidden(chunk.b, estimate.mu, estimate.log_z, totals.hidden_surprise, totals.log_likelihood, *totals[5:])

@@ -1,13 +1,14 @@
 """Averages by sampling: one Gibbs chain per slice (docs/maths.md, "Exact averages", gives the distribution).
 
 A slice keeps one state σ of its hidden spins. A sweep visits a = 1..Nh in turn and draws σ_a from its distribution
-given the others. With x_i = e^{2 f_i}, flipping σ_a turns it into y_i = x_i e^{-4 K_ia σ_a}, and the odds of flipping
-are
+given the others. With u_i and d_i = (1 ± tanh f_i)/2, flipping σ_a turns them into u_i w_i r_i and d_i r_i, where
+w_i = e^{-4 K_ia σ_a}, and the odds of flipping are
 
-    R = e^{-2 σ_a (g_a + Σ_i K_ia)} Π_i (1 + x_i)/(1 + y_i)          p = R/(1+R)
+    r_i = 1/(d_i + u_i w_i)          R = e^{-2 σ_a (g_a + Σ_i K_ia)} Π_i r_i          p = R/(1+R)
 
-without an exponential or logarithm per bond. A sweep does not average the drawn state but both states with their
-probabilities (Rao-Blackwell): with tanh f = 1 - 2/(1+x),
+without an exponential or logarithm per bond. Both u and d are products and sums of positive numbers, so single
+precision is enough unless couplings or fields are very strong. A sweep does not average the drawn state but both states
+with their probabilities (Rao-Blackwell):
 
     μ_a       σ_a (1 - 2p)
     ⟨τ_i σ_a⟩  σ_a [ (1-p) tanh f_i - p tanh f_i' ]            f' with σ_a flipped
@@ -26,17 +27,27 @@ from kising.estimators.chunks import Chunk, Estimate
 from kising.estimators.estep import EStep
 from kising.estimators.gibbs.importance import log_z
 from kising.estimators.sampling import BATCHES
-from kising.estimators.totals import sum_lanes
 from kising.kernels.counter import key_of, philox, uniform
 from kising.kernels.jit import kernel
 from kising.kernels.vector_math import exp
-from kising.kernels.vectors import fnma, load, magnitude, sections, store, where_above
+from kising.kernels.vectors import (
+    fnma,
+    largest,
+    load,
+    magnitude,
+    sections,
+    smallest,
+    store,
+    where_above,
+)
 from kising.model import Array, Couplings
 
 Chains = npt.NDArray[np.int8]
 
-# e^{2f} and its neighbours stay within floating point up to here; beyond, tanh f is 1 to the last bit.
+# e^{2f} stays within double precision up to here; beyond, tanh f is 1 to the last bit.
 LARGEST_FIELD = 150.0
+# The logarithm up to which products stay within single precision.
+LARGEST_SINGLE = 80.0
 LARGEST_COUPLING = 40.0
 # Words of the counter's last place: what a number is for.
 START, SWEEP = 0, 1
@@ -62,14 +73,12 @@ class Tile(NamedTuple):
 
     rows: Array
     """(n, lanes)"""
-    x: int
-    """e^{2 f_i}, Nv rows"""
+    up: int
+    """(1 + tanh f_i)/2, Nv rows"""
     down: int
-    """1/(1 + x_i), Nv"""
-    y: int
-    """e^{2 f_i} with one hidden spin flipped, then ⟨τ_i σ_a⟩, Nv"""
-    turned_down: int
-    """1/(1 + y_i), Nv"""
+    """(1 - tanh f_i)/2, Nv"""
+    ratio: int
+    """r_i of the hidden spin that is visited, then ⟨τ_i σ_a⟩ where they are kept, Nv"""
     field: int
     """g_a + Σ_i K_ia, Nh"""
     sigma: int
@@ -85,12 +94,12 @@ class Tile(NamedTuple):
     counts: int
     """1 where the lane holds a slice, 1"""
     pair_sum: int
-    """⟨τ_i σ_a⟩ summed over tiles, row i Nh + a, Nv Nh"""
+    """⟨τ_i σ_a⟩ summed over tiles, row a Nv + i, Nh Nv"""
 
 
-def new_tile(nv: int, nh: int) -> Tile:
+def new_tile(nv: int, nh: int, dtype: npt.DTypeLike) -> Tile:
     """A tile of empty lanes."""
-    numbers, starts = sections((nv, nv, nv, nv, nh, nh, nh, nh, nv, 1, 1, nv * nh), np.float64)
+    numbers, starts = sections((nv, nv, nv, nh, nh, nh, nh, nv, 1, 1, nv * nh), dtype)
     return Tile(numbers, *starts)
 
 
@@ -123,17 +132,19 @@ def sweep(
     place, and `out` gets the averages of this sweep.
     """
     K = np.clip(couplings.K, -LARGEST_COUPLING, LARGEST_COUPLING)
+    dtype = _precision(K, chunk)
     turn = np.ascontiguousarray(np.exp(4.0 * K).T)
+    kind = chunk.theta.dtype
     _sweep(
-        chunk.theta + chains @ K.T,
+        chunk.theta + chains.astype(kind) @ K.T.astype(kind),
         chunk.g + np.sum(K, axis=0),
-        turn,
-        1.0 / turn,
+        turn.astype(dtype),
+        (1.0 / turn).astype(dtype),
         chains,
         first,
         key,
         iteration,
-        new_tile(*K.shape),
+        new_tile(*K.shape, dtype),
         out,
     )
     out.converged[:] = True
@@ -182,6 +193,15 @@ def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep,
     return Errors(m, mu, pair, error)
 
 
+def _precision(K: Array, chunk: Chunk) -> npt.DTypeLike:
+    """Single precision where no product can leave its range: rounding is far below the noise of sampling."""
+    theta, b = chunk.bounds
+    size = np.abs(K)
+    exponents = 2.0 * (theta + size.sum(axis=1)), 2.0 * b + 4.0 * size.sum(axis=0)
+    largest = max(x.max(initial=0.0) for x in exponents)
+    return np.float32 if largest < LARGEST_SINGLE else np.float64
+
+
 @kernel
 def _sweep(
     f: Array,
@@ -205,30 +225,37 @@ def _sweep(
         for lane in range(count):
             rows[tile.counts, lane] = 1.0
             for i in range(nv):
-                rows[tile.x + i, lane] = min(max(f[start + lane, i], -LARGEST_FIELD), LARGEST_FIELD)
+                rows[tile.up + i, lane] = f[start + lane, i]
             for a in range(nh):
                 rows[tile.field + a, lane] = field[start + lane, a]
                 rows[tile.sigma + a, lane] = chains[start + lane, a]
             _draw(key, iteration, first + start + lane, lane, nh, tile)
         for i in range(nv):
-            x = exp(2.0 * load(rows, tile.x + i))
-            store(rows, tile.x + i, x)
-            store(rows, tile.down + i, 1.0 / (1.0 + x))
+            x = exp(2.0 * smallest(largest(load(rows, tile.up + i), -LARGEST_FIELD), LARGEST_FIELD))
+            down = 1.0 / (1.0 + x)
+            store(rows, tile.up + i, x * down)
+            store(rows, tile.down + i, down)
             store(rows, tile.m + i, 0.0)
         for a in range(nh):
-            _visit(a, turn, back, tile)
+            _visit(a, keep, turn, back, tile)
             if keep:
                 for lane in range(count):
                     for i in range(nv):
-                        out.pair[start + lane, i, a] = rows[tile.y + i, lane]
+                        out.pair[start + lane, i, a] = rows[tile.ratio + i, lane]
+        for i in range(nv):
+            store(rows, tile.m + i, fnma(2.0 / nh, load(rows, tile.m + i), 1.0))
         for lane in range(count):
             t = start + lane
             for i in range(nv):
-                out.m[t, i] = 1.0 - 2.0 * rows[tile.m + i, lane] / nh
+                out.m[t, i] = rows[tile.m + i, lane]
             for a in range(nh):
                 out.mu[t, a] = rows[tile.mu + a, lane]
                 chains[t, a] = 1 if rows[tile.sigma + a, lane] > 0.0 else -1
-    sum_lanes(rows, tile.total, tile.pair_sum, out)
+    for lane in range(lanes):
+        out.pair_abs[0] += rows[tile.total, lane]
+        for a in range(nh):
+            for i in range(nv):
+                out.pair_sum[i, a] += rows[tile.pair_sum + a * nv + i, lane]
 
 
 @kernel
@@ -242,20 +269,18 @@ def _draw(key: np.uint64, iteration: int, t: int, lane: int, nh: int, tile: Tile
 
 
 @kernel
-def _visit(a: int, turn: Array, back: Array, tile: Tile) -> None:
+def _visit(a: int, keep: bool, turn: Array, back: Array, tile: Tile) -> None:
     """Draw σ_a of every lane again, and add both of its states to the averages."""
-    rows = tile.rows
-    nh, nv = turn.shape
+    rows, nv = tile.rows, turn.shape[1]
     sigma = load(rows, tile.sigma + a)
-    odds = exp(-2.0 * sigma * load(rows, tile.field + a))
+    odds = sigma * sigma  # one in every lane
     for i in range(nv):
-        x = load(rows, tile.x + i)
-        y = x * where_above(sigma, 0.0, back[a, i], turn[a, i])
-        down = 1.0 / (1.0 + y)
-        odds *= (1.0 + x) * down
-        store(rows, tile.y + i, y)
-        store(rows, tile.turned_down + i, down)
+        other = load(rows, tile.up + i) * where_above(sigma, 0.0, back[a, i], turn[a, i])
+        ratio = 1.0 / (load(rows, tile.down + i) + other)
+        odds *= ratio
+        store(rows, tile.ratio + i, ratio)
     # Infinite odds mean certainty.
+    odds *= exp(-2.0 * sigma * load(rows, tile.field + a))
     stay = 1.0 / (1.0 + odds)
     go = 1.0 - stay
     draw = load(rows, tile.draw + a)
@@ -263,16 +288,20 @@ def _visit(a: int, turn: Array, back: Array, tile: Tile) -> None:
     store(rows, tile.mu + a, mu)
     store(rows, tile.sigma + a, where_above(go, draw, 0.0 - sigma, sigma))
     counts, total = load(rows, tile.counts), load(rows, tile.total)
+    twice = (sigma + sigma) * counts
+    mean = mu * counts
     for i in range(nv):
-        x, y = load(rows, tile.x + i), load(rows, tile.y + i)
-        down, turned = load(rows, tile.down + i), load(rows, tile.turned_down + i)
+        up, down, ratio = load(rows, tile.up + i), load(rows, tile.down + i), load(rows, tile.ratio + i)
+        other = up * where_above(sigma, 0.0, back[a, i], turn[a, i]) * ratio
+        turned = down * ratio
         kept, moved = stay * down, go * turned
         store(rows, tile.m + i, load(rows, tile.m + i) + (kept + moved))
-        value = where_above(counts, 0.0, fnma(2.0 * sigma, kept - moved, mu), 0.0)
+        value = fnma(twice, kept - moved, mean)
         total += magnitude(value)
-        place = tile.pair_sum + i * nh + a
+        place = tile.pair_sum + a * nv + i
         store(rows, place, load(rows, place) + value)
-        store(rows, tile.x + i, where_above(go, draw, y, x))
+        store(rows, tile.up + i, where_above(go, draw, other, up))
         store(rows, tile.down + i, where_above(go, draw, turned, down))
-        store(rows, tile.y + i, value)
+        if keep:
+            store(rows, tile.ratio + i, value)
     store(rows, tile.total, total)

@@ -32,7 +32,7 @@ import numpy as np
 
 from kising.blocks import BLOCKS
 from kising.estimators.estep import EStep
-from kising.estimators.gibbs.chains import first_chains
+from kising.estimators.gibbs.chains import Chains, first_chains
 from kising.estimators.gradient import Gradient, sampled_gradient
 from kising.kernels.counter import key_of
 from kising.learning.layout import flatten, places, unflatten
@@ -57,8 +57,13 @@ NEAR = 0.2
 # times as much. Sooner, while hidden units still find their roles, it would throw them out of these.
 MOMENTUM = 0.8
 MOMENTUM_FROM = 32
+# An approach that is as long as this has still far to go: ten times as much.
+LONG_MOMENTUM = 0.9
+LONG_FROM = 160
 # Until then, an eighth of a long recording is enough, and at least this many slices.
 LEAST_SLICES = 10_000
+# Sweeps of the slices that join then, before the first step that they have a say in.
+SETTLING = 5
 
 
 @dataclass(frozen=True)
@@ -85,14 +90,20 @@ class SampledStep(Step):
         """One sweep of all chains, or of the first ones; at some iterations, the metric is recomputed."""
         sampler = sampler_of(state)
         n = slices_used(self.problem.n_slices, state.iteration)
-        found, moved = sampled_gradient(
-            state.couplings,
-            self.problem.slices.first(n),
-            sampler.chains[:n],
-            key=sampler.key,
-            iteration=state.iteration,
-            threads=threads,
-        )
+        part = self.problem.slices.first(n)
+
+        def swept(chains: Chains, iteration: int) -> tuple[Gradient, Chains]:
+            return sampled_gradient(
+                state.couplings, part, chains, key=sampler.key, iteration=iteration, threads=threads
+            )
+
+        chains = sampler.chains[:n]
+        if state.iteration > 0 and n > slices_used(self.problem.n_slices, state.iteration - 1):
+            # Chains that join are still where they began, and their gradient would throw the couplings far off. Their
+            # random numbers of earlier iterations are unused.
+            for k in range(state.iteration - SETTLING, state.iteration):
+                chains = swept(chains, k)[1]
+        found, moved = swept(chains, state.iteration)
         chains = moved if n == len(sampler.chains) else np.concatenate([moved, sampler.chains[n:]])
         state = replace(state, sampler=sampler._replace(chains=chains))
         if is_due(state.iteration, noisy=True):
@@ -215,8 +226,12 @@ def gain(sampler: Sampler, exponent: float = EXPONENT) -> float:
 
 def momentum(sampler: Sampler) -> float:
     """The share of the last move that is added to the next one."""
-    # Averages keep it: iterates along slow directions are then correlated over fewer iterations.
-    return MOMENTUM if sampler.averages or sampler.iterations >= MOMENTUM_FROM else 0.0
+    if sampler.averages:
+        # Iterates along slow directions are then correlated over fewer iterations.
+        return MOMENTUM
+    if sampler.iterations < MOMENTUM_FROM:
+        return 0.0
+    return MOMENTUM if sampler.iterations < LONG_FROM else LONG_MOMENTUM
 
 
 def arrive(
