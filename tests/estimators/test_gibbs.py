@@ -8,7 +8,8 @@ from support.brute_force import small_network
 
 from kising import draw_couplings, gradient, infer, simulate
 from kising.estimators.chunks import CHUNK_SLICES, empty_estimate, fields
-from kising.estimators.gibbs.chains import first_chains, sweep
+from kising.estimators.gibbs import chains as chains_module
+from kising.estimators.gibbs.chains import _precision, first_chains, sweep
 from kising.estimators.gibbs.importance import log_z
 from kising.estimators.gradient import sampled_gradient
 from kising.kernels.counter import key_of
@@ -98,6 +99,35 @@ def test_strong_couplings_end_in_finite_numbers() -> None:
     for name in ("m", "mu", "pair", "log_likelihood"):
         assert np.isfinite(getattr(sampled, name)).all()
     assert np.abs(sampled.mu).max() <= 1
+
+
+def test_single_precision_gives_the_averages_of_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    couplings = draw_couplings(30, 6, connectivity=0.5, seed=5)
+    visible = simulate(couplings, 502, seed=6).visible
+    chunk, key = fields(couplings, visible, slice(0, 500)), key_of(1)
+    found = []
+    for limit in (np.inf, 0.0):
+        monkeypatch.setattr(chains_module, "LARGEST_SINGLE", limit)
+        chains, out = first_chains(500, 6, key), empty_estimate(500, 30, 6, keep_pairs=True)
+        sweep(couplings, chunk, chains, out, first=0, key=key, iteration=0)
+        found.append((out, chains))
+    (single, one), (double, two) = found
+    assert not np.array_equal(single.m, double.m)
+    np.testing.assert_array_equal(one, two)
+    for name in ("m", "mu", "pair"):
+        np.testing.assert_allclose(getattr(single, name), getattr(double, name), atol=3e-6)
+    np.testing.assert_allclose(single.pair_sum, double.pair_sum, atol=500 * 3e-6)
+
+
+def test_couplings_beyond_single_precision_are_swept_in_double_precision() -> None:
+    weak = draw_couplings(12, 3, seed=5)
+    visible = simulate(weak, 202, seed=6).visible
+    strong = weak._replace(K=np.full((12, 3), 3.0))
+    kinds = [_precision(x.K, fields(x, visible, slice(0, 200))) for x in (weak, strong)]
+    assert kinds == [np.float32, np.float64]
+    # Flips turn every field from one end of the range to the other: the averages are still the exact ones.
+    sampled = infer(strong, visible, estimator="gibbs", sweeps=400, seed=3)
+    np.testing.assert_allclose(sampled.m, infer(strong, visible, estimator="exact").m, atol=0.15)
 
 
 @pytest.mark.parametrize("strength", [0.3, 1.0])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from kising import draw_couplings, fit, simulate
+from kising import draw_couplings, fit, gradient, simulate
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
 from kising.learning.state import Sampler
+from kising.learning.steps import sampled as sampled_steps
 from kising.learning.steps.sampled import (
     FIRST_BATCH,
     LEAST_APPROACH,
     LEAST_SLICES,
+    LONG_FROM,
+    LONG_MOMENTUM,
     MOMENTUM,
     MOMENTUM_FROM,
     MOST_BATCHES,
@@ -177,3 +182,36 @@ def test_a_fit_that_stalled_says_which_block_drifts_and_how_far() -> None:
     assert text.startswith("drifts by ")
     assert float(text.split()[2]) > NEAR
     assert f"Missing: {short.missing}"[:80] in short.summary()
+
+
+def test_slices_that_join_late_have_settled_before_they_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the true couplings, the gradient of the iteration at which they join is as near to the exact one as later."""
+    monkeypatch.setattr(sampled_steps, "LEAST_SLICES", 100)
+    truth = draw_couplings(40, 8, connectivity=0.2, seed=1)
+    visible = simulate(truth, 8000, seed=2).visible
+    session = Session.of(
+        visible,
+        8,
+        Learner(estimator="gibbs", start="signs", bias=False, prior="none"),
+        seed=3,
+        scales=nominal_scales(40, 8),
+        truth=truth,
+    )
+    exact = gradient(truth, visible, estimator="exact").K
+    state = replace(session.begin(), couplings=truth)
+    assert slices_used(7998, MOMENTUM_FROM - 1) < slices_used(7998, MOMENTUM_FROM) == 7998
+    distances = []
+    for _ in range(MOMENTUM_FROM + 10):
+        state, found = session.step.observe(state, threads=1)
+        distances.append(np.sqrt(np.mean((found.K - exact) ** 2)))
+        # The couplings stay where they are: only the chains move on.
+        state = replace(state, trace=np.vstack([state.trace, np.zeros(state.trace.shape[1])]))
+    later = np.mean(distances[MOMENTUM_FROM + 1 :])
+    assert distances[MOMENTUM_FROM] < 1.2 * later
+
+
+def test_a_long_approach_takes_more_momentum_and_averages_the_usual() -> None:
+    sampler = begin_sampling(10, 2, 500, seed=1)
+    shares = [momentum(sampler._replace(iterations=n)) for n in (0, MOMENTUM_FROM, LONG_FROM)]
+    assert shares == [0.0, MOMENTUM, LONG_MOMENTUM]
+    assert momentum(sampler._replace(averages=True, iterations=LONG_FROM)) == MOMENTUM
