@@ -15,8 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kising.estimators.bp.edges import Edges, edges_of
-from kising.estimators.bp.iterated import Propagation, iterated_row, new_propagation, propagate_response
+from kising.estimators.bp.edges import Edges, Indices, edges_of
+from kising.estimators.bp.iterated import (
+    Propagation,
+    begin_response,
+    finish_response,
+    has_ended,
+    iterate_response,
+    iterated_row,
+    new_propagation,
+    stage_response,
+)
 from kising.estimators.bp.lanes import (
     ITERATION,
     SETTLED,
@@ -101,7 +110,7 @@ def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep,
         )
     _propagate_slices(
         theta, g, edges, how, staged, active, done, new_scratch(nh, precision),
-        new_response(n, nv, nh, precision, rule), new_propagation(n, nh, precision, rule), out,
+        new_response(n, nv, nh, precision, rule), new_propagation(n, nv, nh, precision, rule), out,
     )  # fmt: skip
     out.log_z[:] += cut
 
@@ -136,7 +145,7 @@ def _propagate_slices(
     enough = how.tolerance * max(edges.hidden.shape[0], 1)
     # A zero of the type of n_slices: a literal 0 would make numba compile the loop twice.
     none = n_slices - n_slices
-    alive, n_staged, next_staged, n_done, next_slice = none, none, none, none, none
+    alive, n_staged, next_staged, n_done, next_slice, n_answers = none, none, none, none, none, none
     while True:
         for lane in range(lanes):
             if slot[lane] >= 0 and not (iteration[lane] >= how.max_iterations or settled[lane]):
@@ -161,7 +170,11 @@ def _propagate_slices(
                 alive += 1
             # The last tile may be partly filled.
             if n_done == lanes or (n_done > 0 and alive == 0):
-                _conclude(n_done, how, edges, done, scratch, space, room, out)
+                _conclude(n_done, how, edges, done, scratch, space, out)
+                if how.rule == ITERATED:
+                    n_answers = _respond(n_done, n_answers, how, edges, done, space, room, out)
+                else:
+                    _add_pairs(n_done, done.state[SLOT], how, edges, done, space, room, out)
                 n_done = none
         if alive == 0:
             break
@@ -170,6 +183,8 @@ def _propagate_slices(
         for lane in range(lanes):
             iteration[lane] += 1
             settled[lane] = change[lane] < enough
+    if how.rule == ITERATED:
+        _respond(none, n_answers, how, edges, done, space, room, out)
     sum_lanes(space.rows, space.total, space.pair_sum, out)
 
 
@@ -181,32 +196,110 @@ def _conclude(
     tile: Tile,
     scratch: Scratch,
     space: Response,
-    room: Propagation,
     out: Estimate,
 ) -> None:
-    """The moments of the first `n_done` lanes, into the places of their slices and into the sums."""
-    rows, pair, slot = space.rows, space.pair, tile.state[SLOT]
+    """The moments of the first `n_done` lanes, except pair averages, into the places of their slices."""
+    rows, slot = space.rows, tile.state[SLOT]
     nv, nh = out.pair_sum.shape
     magnetisations(how.factors, how.wide, edges, tile, scratch, space)
-    store(rows, space.counts, 0.0)
     for lane in range(n_done):
         t = slot[lane]
         out.log_z[t] = space.log_z[lane] + how.constant
         out.converged[t] = tile.state[SETTLED, lane] == 1
         out.iterations[t] = tile.state[ITERATION, lane]
-        rows[space.counts, lane] = 1.0
         for i in range(nv):
             out.m[t, i] = rows[space.M + i, lane]
         for a in range(nh):
             out.mu[t, a] = rows[space.MU + a, lane]
-    store(rows, space.sound, 0.0)
+
+
+@kernel
+def _respond(
+    n_staged: int,
+    n_answers: int,
+    how: Iteration,
+    edges: Edges,
+    tile: Tile,
+    space: Response,
+    room: Propagation,
+    out: Estimate,
+) -> int:
+    """Iterate the response until the first `n_staged` lanes of `tile` have all begun; without any, until every slice
+    has its pair averages. Takes and returns how many results wait in room.chi.
+    """
+    lanes, nh, slot = room.state.shape[1], out.mu.shape[1], room.state[SLOT]
+    none = n_staged - n_staged
+    next_staged = none
+    if n_staged > 0:
+        stage_response(edges, tile, room)
+    while True:
+        alive = False
+        for lane in range(lanes):
+            if slot[lane] >= 0 and has_ended(lane, how.max_iterations, room):
+                out.converged[slot[lane]] &= room.state[SETTLED, lane] == 1
+                finish_response(lane, n_answers, nh, room)
+                n_answers += 1
+                if n_answers == lanes:
+                    _add_answers(n_answers, how, edges, tile, space, room, out)
+                    n_answers = none
+            if slot[lane] < 0 and next_staged < n_staged:
+                begin_response(next_staged, tile, space, lane, room)
+                next_staged += 1
+            alive = alive or slot[lane] >= 0
+        if 0 < n_staged == next_staged:
+            return n_answers
+        if not alive:
+            break
+        while not iterate_response(how.tolerance, how.damping, how.max_iterations, edges, nh, room):
+            pass
+    # The last tile may be partly filled.
+    if n_answers > 0:
+        _add_answers(n_answers, how, edges, tile, space, room, out)
+    return none
+
+
+@kernel
+def _add_answers(
+    n_answers: int,
+    how: Iteration,
+    edges: Edges,
+    tile: Tile,
+    space: Response,
+    room: Propagation,
+    out: Estimate,
+) -> None:
+    """The pair averages of the slices whose response is in room.chi. Their magnetisations are read from `out`: in
+    `space` are those of the slices that began last.
+    """
+    for lane in range(n_answers):
+        t = room.done[lane]
+        for i in range(out.m.shape[1]):
+            space.rows[space.M + i, lane] = out.m[t, i]
+        for a in range(out.mu.shape[1]):
+            space.rows[space.MU + a, lane] = out.mu[t, a]
+    _add_pairs(n_answers, room.done, how, edges, tile, space, room, out)
+
+
+@kernel
+def _add_pairs(
+    n_done: int,
+    slot: Indices,
+    how: Iteration,
+    edges: Edges,
+    tile: Tile,
+    space: Response,
+    room: Propagation,
+    out: Estimate,
+) -> None:
+    """The pair averages of the first `n_done` lanes, into the sums and, if kept, the places of their slices."""
+    rows, pair = space.rows, space.pair
+    nv, nh = out.pair_sum.shape
+    store(rows, space.counts, 0.0)
+    for lane in range(n_done):
+        rows[space.counts, lane] = 1.0
+    store(rows, space.sound, 1.0 if how.rule == ITERATED else 0.0)
     if how.rule == CLOSED:
         susceptibility(edges, tile, space)
-    elif how.rule == ITERATED:
-        propagate_response(how.tolerance, how.damping, how.max_iterations, edges, tile, room)
-        store(rows, space.sound, 1.0)
-        for lane in range(n_done):
-            out.converged[slot[lane]] &= room.rows[room.fine, lane] > 0.0
     unsound = False
     for lane in range(n_done):
         unsound = unsound or rows[space.sound, lane] == 0.0
@@ -217,7 +310,7 @@ def _conclude(
         if how.rule == CLOSED:
             closed_row(i, edges.start, edges.hidden, tile, space)
         elif how.rule == ITERATED:
-            iterated_row(i, edges, tile, room, space)
+            iterated_row(i, nh, room, space)
         if unsound or (how.cure == BELIEF and _impossible(nh, n_done, space)):
             bethe_row(i, edges, tile, space)
         M = load(rows, space.M + i)
