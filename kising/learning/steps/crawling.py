@@ -34,7 +34,7 @@ class Window(NamedTuple):
     """the smallest step that it is for, in units of `tolerance`"""
 
 
-WINDOWS = (Window(20, 10.0), Window(30, 1.0))
+WINDOWS = (Window(10, 10.0), Window(15, 1.0))
 REMEMBERED = max(window.length for window in WINDOWS) // EVERY
 """how many earlier couplings are kept, one per EVERY iterations"""
 

@@ -128,7 +128,8 @@ class MetricStep(ScaledStep):
 
     def comparable_history(self, state: EMState, direction: Couplings) -> History:
         """None where the metric is new: earlier steps were measured by another."""
-        return state.history.without_steps() if is_due(state.iteration, noisy=False) else state.history
+        history = super().comparable_history(state, direction)
+        return history.without_steps() if is_due(state.iteration, noisy=False) else history
 
 
 def has_fields(problem: Problem) -> bool:

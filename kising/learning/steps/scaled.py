@@ -6,14 +6,16 @@ x xᵀ, x = (s, σ); for a row of L, x = s⁻, and with M (s⁻, σ⁻). Repeati
 of the last few.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from kising.blocks import BLOCKS
 from kising.estimators.estep import EStep
-from kising.estimators.gradient import Gradient
+from kising.estimators.gradient import Gradient, checked_gradient
 from kising.estimators.parallel import one_blas_thread
 from kising.learning.layout import Rows, flatten, from_rows, places, rows_of, slopes
 from kising.learning.state import EMState, History, Problem, SpinProducts
@@ -34,15 +36,42 @@ from kising.options import Learner, iteration_limit
 RIDGE = 1e-6
 # Keeps a row that never varies (1 - m² → 0) from being divided by zero.
 SMALLEST_FREEDOM = 1e-3
+# So many iterations are made on an eighth of a long recording, and on at least so many slices: while couplings are
+# further from the end than few slices can tell.
+EARLY = 20
+LEAST_SLICES = 10_000
 
 
 class ScaledStep(Step):
     """Steps divided by averaged information, accelerated."""
 
+    begins_on_part: ClassVar[bool] = True
+    """whether the first iterations may go through part of a long recording"""
+
     @classmethod
     def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
         """Always: others come first."""
         return True
+
+    def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
+        """The E-step, at first on part of the slices."""
+        if self._early <= state.iteration:
+            return super().observe(state, threads=threads)
+        part = self.problem.slices.first(slices_at_first(self.problem.n_slices))
+        found = checked_gradient(state.couplings, part, self.estep, threads=threads)
+        return state, self.pulled(found, state.couplings)
+
+    @property
+    def _early(self) -> int:
+        """How many iterations are made on part of the slices."""
+        few = slices_at_first(self.problem.n_slices) < self.problem.n_slices
+        # Exact averages converge in few iterations anyway, and plain ascent has a history of its own.
+        apt = self.begins_on_part and self._may_crawl and self.learner.step == "scaled"
+        return EARLY if few and apt and self._limit >= 3 * EARLY else 0
+
+    def settled(self, state: EMState, sizes: Sequence[float]) -> Sequence[bool]:
+        """By the size of the step, once all slices have a say in it."""
+        return [x and state.iteration >= self._early for x in super().settled(state, sizes)]
 
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
         """The gradient over the information."""
@@ -75,11 +104,11 @@ class ScaledStep(Step):
         return any(self._crawls_over(window, state) for window in WINDOWS)
 
     def _crawls_over(self, window: Window, state: EMState) -> bool:
-        if state.iteration < 2 * window.length:
+        if state.iteration - self._early < 2 * window.length:
             return False
         here = flatten(state.couplings, self.problem.scales)
         moves = here - state.history.marks[-(window.length // EVERY)]
-        sizes = state.trace[:, 1 : 1 + len(BLOCKS)].max(axis=1)
+        sizes = state.trace[self._early :, 1 : 1 + len(BLOCKS)].max(axis=1)
         left = self._limit - state.iteration
         return is_still([moves[part] for part in places(state.couplings)], window.length) and is_out_of_reach(
             sizes, self.learner.tolerance, left, window
@@ -98,11 +127,18 @@ class ScaledStep(Step):
 
     def comparable_history(self, state: EMState, direction: Couplings) -> History:
         """The history, as far as its steps were of the same kind as this one."""
-        return state.history
+        joined = state.iteration == self._early > 0
+        return state.history.without_steps()._replace(size=np.inf) if joined else state.history
 
     def landing(self, state: EMState, direction: Couplings, moved: Couplings) -> Couplings:
         """The couplings to go on from, where acceleration has come to `moved`."""
         return moved
+
+
+def slices_at_first(n_slices: int) -> int:
+    """How many slices the first iterations go through: part of them where that saves much, else all."""
+    few = max(LEAST_SLICES, n_slices // 8)
+    return few if 2 * few <= n_slices else n_slices
 
 
 def scaled_step(gradient: Gradient, products: SpinProducts, precision: Rows | None = None) -> Couplings:

@@ -5,11 +5,14 @@ import pytest
 from support.brute_force import gradient_of_bonds, small_network
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from kising import draw_couplings, simulate
+from kising.estimators.gradient import Gradient, checked_gradient
+from kising.estimators.slices import Slices
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
 from kising.learning.state import spin_products
-from kising.learning.steps import scaled
-from kising.learning.steps.scaled import scaled_step
+from kising.learning.steps import base, scaled
+from kising.learning.steps.scaled import EARLY, scaled_step, slices_at_first
 from kising.model import Couplings
 from kising.options import Learner
 
@@ -45,3 +48,75 @@ def test_the_step_is_taken_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
         session.advance(session.begin())
     assert threads
     assert set(threads) == {1}
+
+
+NETWORK = draw_couplings(8, 2, seed=3)
+RECORDING = simulate(NETWORK, 802, seed=4).visible
+
+
+def session_of(monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[Session, list[int]]:
+    """A session whose first iterations may go through 100 of 800 slices, and the number of slices of its E-steps."""
+    monkeypatch.setattr(scaled, "LEAST_SLICES", 100)
+    seen: list[int] = []
+    for module in (scaled, base):
+
+        def spied(couplings: Couplings, slices: Slices, *given: object, **named: object) -> Gradient:
+            seen.append(len(slices))
+            return checked_gradient(couplings, slices, *given, **named)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(module, "checked_gradient", spied)
+    learner = Learner(**{"estimator": "bp", "bias": False, **options})
+    scales = nominal_scales(8, 2)
+    return Session.of(RECORDING, 2, learner, seed=1, scales=scales, start=NETWORK), seen
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_first_iterations_go_through_part_of_a_long_recording(
+    monkeypatch: pytest.MonkeyPatch, bias: bool
+) -> None:
+    # Every step is small enough: what keeps learning from ending is that not all slices have had a say.
+    session, seen = session_of(monkeypatch, tolerance=1e3, bias=bias)
+    last = session.run()
+    assert last.outcome == "converged"
+    assert seen == [100] * EARLY + [800] * session.learner.hold
+
+
+def test_steps_on_part_of_the_slices_are_forgotten_when_all_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, _ = session_of(monkeypatch)
+    states = [session.begin(), *session.states(session.begin())]
+    sizes = [len(state.history.points) for state in states]
+    assert sizes[EARLY] > 2
+    assert sizes[EARLY + 1] == 1
+
+
+def test_the_end_is_that_of_all_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    early, _ = session_of(monkeypatch, tolerance=1e-6, correlations="pair")
+    found = early.run()
+    monkeypatch.setattr(scaled, "EARLY", 0)
+    usual = session_of(monkeypatch, tolerance=1e-6, correlations="pair")[0].run()
+    assert (found.outcome, usual.outcome) == ("converged", "converged")
+    for x, y in zip(found.couplings, usual.couplings, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"estimator": "exact"},
+        {"step": "gradient"},
+        {"l1": 1.0},
+        {"max_iterations": 3 * EARLY - 1},
+    ],
+)
+def test_others_use_all_slices_from_the_beginning(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
+) -> None:
+    session, seen = session_of(monkeypatch, **options)
+    session.advance(session.begin())
+    assert set(seen) == {800}
+
+
+def test_part_of_the_slices_is_used_where_it_saves_half() -> None:
+    assert [slices_at_first(n) for n in (100, 19_999, 20_000, 80_000, 800_000)] == [
+        100, 19_999, 10_000, 10_000, 100_000,
+    ]  # fmt: skip
