@@ -7,11 +7,11 @@ import pytest
 from support.brute_force import small_network
 
 from kising import draw_couplings, gradient, infer, simulate
-from kising.estimators.chunks import CHUNK_SLICES, empty_estimate, fields
-from kising.estimators.gibbs import chains as chains_module
-from kising.estimators.gibbs.chains import _precision, first_chains, sweep
+from kising.estimators.chunks import CHUNK_SLICES, Weights, empty_estimate, fields
+from kising.estimators.gibbs.chains import LARGEST_EXPONENT, _largest_exponent, first_chains, sweep
 from kising.estimators.gibbs.importance import log_z
 from kising.estimators.gradient import sampled_gradient
+from kising.estimators.slices import as_slices
 from kising.kernels.counter import key_of
 from kising.model import Couplings
 
@@ -101,13 +101,12 @@ def test_strong_couplings_end_in_finite_numbers() -> None:
     assert np.abs(sampled.mu).max() <= 1
 
 
-def test_single_precision_gives_the_averages_of_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_precision_gives_the_averages_of_double_precision() -> None:
     couplings = draw_couplings(30, 6, connectivity=0.5, seed=5)
-    visible = simulate(couplings, 502, seed=6).visible
-    chunk, key = fields(couplings, visible, slice(0, 500)), key_of(1)
+    slices, key = as_slices(simulate(couplings, 502, seed=6).visible), key_of(1)
     found = []
-    for limit in (np.inf, 0.0):
-        monkeypatch.setattr(chains_module, "LARGEST_SINGLE", limit)
+    for kind in (np.float32, np.float64):
+        chunk = Weights.of(couplings, slices, kind).fields(slices, slice(0, 500))
         chains, out = first_chains(500, 6, key), empty_estimate(500, 30, 6, keep_pairs=True)
         sweep(couplings, chunk, chains, out, first=0, key=key, iteration=0)
         found.append((out, chains))
@@ -119,15 +118,20 @@ def test_single_precision_gives_the_averages_of_double_precision(monkeypatch: py
     np.testing.assert_allclose(single.pair_sum, double.pair_sum, atol=500 * 3e-6)
 
 
-def test_couplings_beyond_single_precision_are_swept_in_double_precision() -> None:
-    weak = draw_couplings(12, 3, seed=5)
-    visible = simulate(weak, 202, seed=6).visible
-    strong = weak._replace(K=np.full((12, 3), 3.0))
-    kinds = [_precision(x.K, fields(x, visible, slice(0, 200))) for x in (weak, strong)]
-    assert kinds == [np.float32, np.float64]
-    # Flips turn every field from one end of the range to the other: the averages are still the exact ones.
-    sampled = infer(strong, visible, estimator="gibbs", sweeps=400, seed=3)
-    np.testing.assert_allclose(sampled.m, infer(strong, visible, estimator="exact").m, atol=0.15)
+@pytest.mark.parametrize("strength", [3.0, 20.0])
+def test_couplings_beyond_the_range_of_products_give_the_exact_odds(strength: float) -> None:
+    """Of single precision, and of double precision. With one hidden spin, one visit knows its average."""
+    K = strength * np.sign(np.random.default_rng(1).normal(size=(12, 1)))
+    couplings = draw_couplings(12, 1, seed=5)._replace(K=K)
+    slices, key = as_slices(simulate(couplings, 202, seed=6).visible), key_of(1)
+    chunk = Weights.of(couplings, slices, np.float32).fields(slices, slice(0, 200))
+    assert _largest_exponent(K, chunk) > LARGEST_EXPONENT["float32" if strength == 3 else "float64"]
+    out = empty_estimate(200, 12, 1, keep_pairs=False)
+    sweep(couplings, chunk, first_chains(200, 1, key), out, first=0, key=key, iteration=0)
+    f = chunk.theta[:, None, :].astype(float) + np.array([1.0, -1.0])[:, None] * K.T
+    log_weight = chunk.g * np.array([1.0, -1.0]) - np.sum(np.logaddexp(f, -f), axis=2)
+    mu = np.tanh(0.5 * (log_weight[:, :1] - log_weight[:, 1:]))
+    np.testing.assert_allclose(out.mu, mu, atol=1e-4)
 
 
 @pytest.mark.parametrize("strength", [0.3, 1.0])

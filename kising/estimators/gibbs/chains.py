@@ -7,8 +7,8 @@ w_i = e^{-4 K_ia σ_a}, and the odds of flipping are
     r_i = 1/(d_i + u_i w_i)          R = e^{-2 σ_a (g_a + Σ_i K_ia)} Π_i r_i          p = R/(1+R)
 
 without an exponential or logarithm per bond. Both u and d are products and sums of positive numbers, so single
-precision is enough unless couplings or fields are very strong. A sweep does not average the drawn state but both states
-with their probabilities (Rao-Blackwell):
+precision is enough for learning, unless couplings or fields are very strong. A sweep does not average the drawn state
+but both states with their probabilities (Rao-Blackwell):
 
     μ_a       σ_a (1 - 2p)
     ⟨τ_i σ_a⟩  σ_a [ (1-p) tanh f_i - p tanh f_i' ]            f' with σ_a flipped
@@ -29,7 +29,7 @@ from kising.estimators.gibbs.importance import log_z
 from kising.estimators.sampling import BATCHES
 from kising.kernels.counter import key_of, philox, uniform
 from kising.kernels.jit import kernel
-from kising.kernels.vector_math import exp
+from kising.kernels.vector_math import exp, log
 from kising.kernels.vectors import (
     fnma,
     largest,
@@ -46,8 +46,8 @@ Chains = npt.NDArray[np.int8]
 
 # e^{2f} stays within double precision up to here; beyond, tanh f is 1 to the last bit.
 LARGEST_FIELD = 150.0
-# The logarithm up to which products stay within single precision.
-LARGEST_SINGLE = 80.0
+# The logarithm up to which products stay in range.
+LARGEST_EXPONENT = {"float32": 80.0, "float64": 600.0}
 LARGEST_COUPLING = 40.0
 # Words of the counter's last place: what a number is for.
 START, SWEEP = 0, 1
@@ -132,9 +132,10 @@ def sweep(
     place, and `out` gets the averages of this sweep.
     """
     K = np.clip(couplings.K, -LARGEST_COUPLING, LARGEST_COUPLING)
-    dtype = _precision(K, chunk)
+    exponent, kind = _largest_exponent(K, chunk), chunk.theta.dtype
+    # Fields in single precision are swept in it unless products could leave its range.
+    dtype = kind if exponent < LARGEST_EXPONENT["float32"] else np.float64
     turn = np.ascontiguousarray(np.exp(4.0 * K).T)
-    kind = chunk.theta.dtype
     _sweep(
         chunk.theta + chains.astype(kind) @ K.T.astype(kind),
         chunk.g + np.sum(K, axis=0),
@@ -144,6 +145,7 @@ def sweep(
         first,
         key,
         iteration,
+        exponent > LARGEST_EXPONENT["float64"],
         new_tile(*K.shape, dtype),
         out,
     )
@@ -193,13 +195,12 @@ def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep,
     return Errors(m, mu, pair, error)
 
 
-def _precision(K: Array, chunk: Chunk) -> npt.DTypeLike:
-    """Single precision where no product can leave its range: rounding is far below the noise of sampling."""
+def _largest_exponent(K: Array, chunk: Chunk) -> float:
+    """A bound on the logarithm of every product of a sweep, whatever the spins are."""
     theta, b = chunk.bounds
     size = np.abs(K)
     exponents = 2.0 * (theta + size.sum(axis=1)), 2.0 * b + 4.0 * size.sum(axis=0)
-    largest = max(x.max(initial=0.0) for x in exponents)
-    return np.float32 if largest < LARGEST_SINGLE else np.float64
+    return float(max(x.max(initial=0.0) for x in exponents))
 
 
 @kernel
@@ -212,9 +213,11 @@ def _sweep(
     first: int,
     key: np.uint64,
     iteration: int,
+    wide: bool,
     tile: Tile,
     out: Estimate,
 ) -> None:
+    """Where `wide`, products could leave the range of numbers."""
     rows = tile.rows
     lanes = rows.shape[1]
     nh, nv = turn.shape
@@ -237,7 +240,7 @@ def _sweep(
             store(rows, tile.down + i, down)
             store(rows, tile.m + i, 0.0)
         for a in range(nh):
-            _visit(a, keep, turn, back, tile)
+            _visit(a, keep, wide, turn, back, tile)
             if keep:
                 for lane in range(count):
                     for i in range(nv):
@@ -269,7 +272,7 @@ def _draw(key: np.uint64, iteration: int, t: int, lane: int, nh: int, tile: Tile
 
 
 @kernel
-def _visit(a: int, keep: bool, turn: Array, back: Array, tile: Tile) -> None:
+def _visit(a: int, keep: bool, wide: bool, turn: Array, back: Array, tile: Tile) -> None:
     """Draw σ_a of every lane again, and add both of its states to the averages."""
     rows, nv = tile.rows, turn.shape[1]
     sigma = load(rows, tile.sigma + a)
@@ -279,8 +282,14 @@ def _visit(a: int, keep: bool, turn: Array, back: Array, tile: Tile) -> None:
         ratio = 1.0 / (load(rows, tile.down + i) + other)
         odds *= ratio
         store(rows, tile.ratio + i, ratio)
+    bias = -2.0 * sigma * load(rows, tile.field + a)
+    if wide:
+        for i in range(nv):
+            bias += log(load(rows, tile.ratio + i))
+        odds = exp(bias)
+    else:
+        odds *= exp(bias)
     # Infinite odds mean certainty.
-    odds *= exp(-2.0 * sigma * load(rows, tile.field + a))
     stay = 1.0 / (1.0 + odds)
     go = 1.0 - stay
     draw = load(rows, tile.draw + a)

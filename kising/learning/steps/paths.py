@@ -20,7 +20,7 @@ from kising.estimators.paths.timeline import Timeline
 from kising.kernels.counter import key_of
 from kising.learning.state import Anchor, EMState, Problem, first_state
 from kising.learning.steps.metric import FIRST_OF_ROWS, NOISY, SLICES, fits, is_due
-from kising.learning.steps.sampled import SampledStep, begin_sampling
+from kising.learning.steps.sampled import MOMENTUM, SampledStep, begin_sampling
 from kising.model import Couplings, Spins
 from kising.options import Learner
 from kising.seeds import Seed
@@ -42,6 +42,8 @@ class PathStep(SampledStep):
     """Steps along the scores of sampled paths."""
 
     exponent: ClassVar[float] = EXPONENT
+    # Not measured along paths.
+    long_momentum: ClassVar[float] = MOMENTUM
 
     @classmethod
     def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:

@@ -72,6 +72,8 @@ class SampledStep(Step):
 
     exponent: ClassVar[float] = EXPONENT
     """how fast steps shrink while couplings are averaged"""
+    long_momentum: ClassVar[float] = LONG_MOMENTUM
+    """the momentum of a long approach"""
     cache: MetricCache = field(default_factory=MetricCache)
 
     @classmethod
@@ -153,7 +155,7 @@ class SampledStep(Step):
         """The next couplings, and the move to them, which momentum goes by."""
         sampler, scales = sampler_of(state), self.problem.scales
         velocity = gain(sampler, self.exponent) * flatten(direction, scales)
-        velocity = velocity + momentum(sampler) * state.history.velocity
+        velocity = velocity + momentum(sampler, self.long_momentum) * state.history.velocity
         return within_reach(state.couplings, unflatten(velocity, state.couplings, scales), scales), velocity
 
     def learned(self, state: EMState) -> Couplings:
@@ -224,14 +226,14 @@ def gain(sampler: Sampler, exponent: float = EXPONENT) -> float:
     return float((sampler.iterations + 1) ** -exponent) if sampler.averages else 1.0
 
 
-def momentum(sampler: Sampler) -> float:
+def momentum(sampler: Sampler, long: float = LONG_MOMENTUM) -> float:
     """The share of the last move that is added to the next one."""
     if sampler.averages:
         # Iterates along slow directions are then correlated over fewer iterations.
         return MOMENTUM
     if sampler.iterations < MOMENTUM_FROM:
         return 0.0
-    return MOMENTUM if sampler.iterations < LONG_FROM else LONG_MOMENTUM
+    return MOMENTUM if sampler.iterations < LONG_FROM else long
 
 
 def arrive(
