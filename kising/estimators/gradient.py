@@ -21,7 +21,7 @@ from kising.model import Array, Couplings, Spins
 from kising.seeds import Seed
 
 # The type of numbers in a sweep: rounding is far below the noise of sampling.
-SAMPLED = np.float32
+SAMPLED: npt.DTypeLike = np.float32
 
 
 @holds_arrays

@@ -146,7 +146,7 @@ def sweep(
         key,
         iteration,
         exponent > LARGEST_EXPONENT["float64"],
-        new_tile(*K.shape, dtype),
+        new_tile(K.shape[0], K.shape[1], dtype),
         out,
     )
     out.converged[:] = True
