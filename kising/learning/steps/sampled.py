@@ -100,11 +100,12 @@ class SampledStep(Step):
             )
 
         chains = sampler.chains[:n]
-        if state.iteration > 0 and n > slices_used(self.problem.n_slices, state.iteration - 1):
-            # Chains that join are still where they began, and their gradient would throw the couplings far off. Their
-            # random numbers of earlier iterations are unused.
+        before = slices_used(self.problem.n_slices, max(state.iteration - 1, 0))
+        if n > before:
+            # Chains that join are still where they began, and their gradient would throw the couplings far off. They
+            # settle first, with their random numbers of earlier iterations, which are unused.
             for k in range(state.iteration - SETTLING, state.iteration):
-                chains = swept(chains, k)[1]
+                chains = np.concatenate([chains[:before], swept(chains, k)[1][before:]])
         found, moved = swept(chains, state.iteration)
         chains = moved if n == len(sampler.chains) else np.concatenate([moved, sampler.chains[n:]])
         state = replace(state, sampler=sampler._replace(chains=chains))

@@ -36,7 +36,7 @@ from kising.options import Learner, iteration_limit
 RIDGE = 1e-6
 # Keeps a row that never varies (1 - m² → 0) from being divided by zero.
 SMALLEST_FREEDOM = 1e-3
-# So many iterations are made on an eighth of a long recording, and on at least so many slices: while couplings are
+# The first EARLY iterations use an eighth of a long recording, and at least LEAST_SLICES slices: couplings are then
 # further from the end than few slices can tell.
 EARLY = 20
 LEAST_SLICES = 10_000
