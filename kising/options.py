@@ -44,6 +44,10 @@ LARGEST_METRIC: Final = 30_000_000
 PILOT_SLICES: Final = 5_000
 PILOT_ITERATIONS: Final = 60
 """how many slices each of several starts learns from, and for how many iterations, before the likeliest is chosen"""
+EARLY_ITERATIONS: Final = 20
+EARLY_SLICES: Final = 10_000
+"""how many iterations of estimators that are not exact use an eighth of a long recording, and how many slices at least:
+couplings are then further from the end than few slices can tell"""
 
 #: The type that marks an option's own refusals among pydantic's errors.
 REFUSED: Final = "refused"
@@ -495,6 +499,23 @@ class Learner(Section):
         ),
     ] = "none"
     estep: EStep = EStep()
+
+
+def early_iterations(learner: Learner, estimator: registry.Estimator, n_slices: int) -> int:
+    """How many iterations are made on part of the slices."""
+    # Exact averages converge in few iterations anyway, plain ascent has a history of its own, and which couplings are
+    # zero is for all slices to say.
+    apt = (
+        not estimator.unbiased and learner.step == "scaled" and not learner.l1 and learner.decimate == "none"
+    )
+    enough = learner.max_iterations is None or learner.max_iterations >= 3 * EARLY_ITERATIONS
+    return EARLY_ITERATIONS if apt and enough and slices_at_first(n_slices) < n_slices else 0
+
+
+def slices_at_first(n_slices: int) -> int:
+    """How many slices these iterations go through: part of them where that saves much, else all."""
+    few = max(EARLY_SLICES, n_slices // 8)
+    return few if 2 * few <= n_slices else n_slices
 
 
 def iteration_limit(learner: Learner, hidden: int, *, gaps: bool = False) -> int:

@@ -8,7 +8,6 @@ of the last few.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -30,23 +29,16 @@ from kising.learning.steps.crawling import (
     is_still,
 )
 from kising.model import Array, Couplings
-from kising.options import Learner, iteration_limit
+from kising.options import Learner, early_iterations, iteration_limit, slices_at_first
 
 # Relative to the unit diagonal of C: makes C positive definite where there are fewer slices than spins.
 RIDGE = 1e-6
 # Keeps a row that never varies (1 - m² → 0) from being divided by zero.
 SMALLEST_FREEDOM = 1e-3
-# The first EARLY iterations use an eighth of a long recording, and at least LEAST_SLICES slices: couplings are then
-# further from the end than few slices can tell.
-EARLY = 20
-LEAST_SLICES = 10_000
 
 
 class ScaledStep(Step):
     """Steps divided by averaged information, accelerated."""
-
-    begins_on_part: ClassVar[bool] = True
-    """whether the first iterations may go through part of a long recording"""
 
     @classmethod
     def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
@@ -64,10 +56,7 @@ class ScaledStep(Step):
     @property
     def _early(self) -> int:
         """How many iterations are made on part of the slices."""
-        few = slices_at_first(self.problem.n_slices) < self.problem.n_slices
-        # Exact averages converge in few iterations anyway, and plain ascent has a history of its own.
-        apt = self.begins_on_part and self._may_crawl and self.learner.step == "scaled"
-        return EARLY if few and apt and self._limit >= 3 * EARLY else 0
+        return early_iterations(self.learner, self.estep.estimator, self.problem.n_slices)
 
     def settled(self, state: EMState, sizes: Sequence[float]) -> Sequence[bool]:
         """By the size of the step, once all slices have a say in it."""
@@ -133,12 +122,6 @@ class ScaledStep(Step):
     def landing(self, state: EMState, direction: Couplings, moved: Couplings) -> Couplings:
         """The couplings to go on from, where acceleration has come to `moved`."""
         return moved
-
-
-def slices_at_first(n_slices: int) -> int:
-    """How many slices the first iterations go through: part of them where that saves much, else all."""
-    few = max(LEAST_SLICES, n_slices // 8)
-    return few if 2 * few <= n_slices else n_slices
 
 
 def scaled_step(gradient: Gradient, products: SpinProducts, precision: Rows | None = None) -> Couplings:

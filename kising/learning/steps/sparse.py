@@ -10,7 +10,7 @@ Where biases or weights of inputs are learned, f C is the row's own matrix of `m
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,8 +38,6 @@ class Curvature(NamedTuple):
 class SparseStep(ScaledStep):
     """A scaled step that leads to zeros."""
 
-    # Which couplings are zero is for all slices to say.
-    begins_on_part: ClassVar[bool] = False
     cache: InformationCache = field(default_factory=InformationCache)
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:

@@ -23,7 +23,14 @@ from kising.cache_home import cache_homes
 from kising.errors import StoreError
 from kising.estimators.registry import Estimator, entry, resolve
 from kising.estimators.sampling import Sampling
-from kising.options import LARGEST_METRIC, PILOT_ITERATIONS, PILOT_SLICES, iteration_limit
+from kising.options import (
+    LARGEST_METRIC,
+    PILOT_ITERATIONS,
+    PILOT_SLICES,
+    early_iterations,
+    iteration_limit,
+    slices_at_first,
+)
 from kising.regular_files import read_regular
 from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.version import NUMERICS
@@ -189,7 +196,11 @@ def operations(point: Point, iterations: float) -> float:
         # Averages at given couplings take many sweeps, and the likelihood many draws.
         effort = Sampling() if point.task == "infer" else Sampling.brief()
         once = (effort.sweeps + effort.settling) * estep + effort.draws * nv * (10 + 0.3 * nh)
-    slices = once + judge if point.task == "infer" else iterations * estep + once
+    early = early_iterations(learner, estimator, point.data.length)
+    part = 1 - slices_at_first(point.data.length) / max(point.data.length, 1)
+    slices = (
+        once + judge if point.task == "infer" else (iterations - min(early, iterations) * part) * estep + once
+    )
     if point.data.file is not None:
         slices *= 2  # the memoryless control takes about as long
     pilots = 0.0

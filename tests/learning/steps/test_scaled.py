@@ -6,15 +6,17 @@ from support.brute_force import gradient_of_bonds, small_network
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from kising import draw_couplings, simulate
+from kising import options as options_module
 from kising.estimators.gradient import Gradient, checked_gradient
 from kising.estimators.slices import Slices
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
 from kising.learning.state import spin_products
 from kising.learning.steps import base, scaled
-from kising.learning.steps.scaled import EARLY, scaled_step, slices_at_first
+from kising.learning.steps.scaled import scaled_step
 from kising.model import Couplings
-from kising.options import Learner
+from kising.options import EARLY_ITERATIONS as EARLY
+from kising.options import Learner, slices_at_first
 
 
 def test_scaled_step_solves_with_the_complete_data_information() -> None:
@@ -56,7 +58,7 @@ RECORDING = simulate(NETWORK, 802, seed=4).visible
 
 def session_of(monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[Session, list[int]]:
     """A session whose first iterations may go through 100 of 800 slices, and the number of slices of its E-steps."""
-    monkeypatch.setattr(scaled, "LEAST_SLICES", 100)
+    monkeypatch.setattr(options_module, "EARLY_SLICES", 100)
     seen: list[int] = []
     for module in (scaled, base):
 
@@ -92,7 +94,7 @@ def test_steps_on_part_of_the_slices_are_forgotten_when_all_join(monkeypatch: py
 def test_the_end_is_that_of_all_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     early, _ = session_of(monkeypatch, tolerance=1e-6, correlations="pair")
     found = early.run()
-    monkeypatch.setattr(scaled, "EARLY", 0)
+    monkeypatch.setattr(options_module, "EARLY_ITERATIONS", 0)
     usual = session_of(monkeypatch, tolerance=1e-6, correlations="pair")[0].run()
     assert (found.outcome, usual.outcome) == ("converged", "converged")
     for x, y in zip(found.couplings, usual.couplings, strict=True):
