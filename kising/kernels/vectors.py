@@ -42,6 +42,8 @@ BYTES = 64
 # The floating-point formats: the position of the exponent, and the constant added to it.
 FRACTION_BITS = {types.float64: 52, types.float32: 23}
 BIAS = {types.float64: 1023, types.float32: 127}
+# The logarithm up to which a product of positive numbers is safe from overflow.
+LARGEST_EXPONENT = {"float64": 600.0, "float32": 80.0}
 
 
 def width_of(dtype: npt.DTypeLike) -> int:

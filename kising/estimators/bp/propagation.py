@@ -54,7 +54,7 @@ from kising.estimators.chunks import Chunk, Estimate
 from kising.estimators.estep import EStep
 from kising.estimators.totals import sum_lanes
 from kising.kernels.jit import kernel
-from kising.kernels.vectors import largest, load, magnitude, store, where_above
+from kising.kernels.vectors import LARGEST_EXPONENT, largest, load, magnitude, store, where_above
 from kising.model import Array, Couplings
 
 # Adding e^{-80} to 1 does not change a double: a stronger bond has the same moments.
@@ -63,8 +63,6 @@ LARGEST_COUPLING = 40.0
 LARGEST_FIELD = 1e6
 # Bonds as strong as this need the range of float64.
 STRONGEST_SINGLE = 8.0
-# The logarithm up to which a product is safe from overflow.
-LARGEST_EXPONENT = {"float64": 600.0, "float32": 80.0}
 
 
 class Iteration(NamedTuple):

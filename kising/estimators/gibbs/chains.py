@@ -31,6 +31,7 @@ from kising.kernels.counter import key_of, philox, uniform
 from kising.kernels.jit import kernel
 from kising.kernels.vector_math import exp, log
 from kising.kernels.vectors import (
+    LARGEST_EXPONENT,
     fnma,
     largest,
     load,
@@ -46,8 +47,6 @@ Chains = npt.NDArray[np.int8]
 
 # e^{2f} stays within double precision up to here; beyond, tanh f is 1 to the last bit.
 LARGEST_FIELD = 150.0
-# The logarithm up to which products stay in range.
-LARGEST_EXPONENT = {"float32": 80.0, "float64": 600.0}
 LARGEST_COUPLING = 40.0
 # Words of the counter's last place: what a number is for.
 START, SWEEP = 0, 1

@@ -9,6 +9,7 @@ import numpy as np
 from kising.blocks import BLOCKS
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient, checked_gradient
+from kising.estimators.slices import Slices
 from kising.learning.layout import present
 from kising.learning.state import EMState, Problem, first_state
 from kising.learning.steps.prior import Prior
@@ -38,8 +39,12 @@ class Step(ABC):
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
         """Make the E-step: its gradient, and the state with all that goes along with it."""
-        found = checked_gradient(state.couplings, self.problem.slices, self.estep, threads=threads)
+        found = checked_gradient(state.couplings, self.slices_of(state), self.estep, threads=threads)
         return state, self.pulled(found, state.couplings)
+
+    def slices_of(self, state: EMState) -> Slices:
+        """The slices that the E-step of an iteration goes through."""
+        return self.problem.slices
 
     @property
     def prior(self) -> Prior | None:

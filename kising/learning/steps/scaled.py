@@ -14,8 +14,9 @@ from scipy.linalg import cho_factor, cho_solve
 
 from kising.blocks import BLOCKS
 from kising.estimators.estep import EStep
-from kising.estimators.gradient import Gradient, checked_gradient
+from kising.estimators.gradient import Gradient
 from kising.estimators.parallel import one_blas_thread
+from kising.estimators.slices import Slices
 from kising.learning.layout import Rows, flatten, from_rows, places, rows_of, slopes
 from kising.learning.state import EMState, History, Problem, SpinProducts
 from kising.learning.steps.acceleration import accelerate
@@ -45,13 +46,10 @@ class ScaledStep(Step):
         """Always: others come first."""
         return True
 
-    def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
-        """The E-step, at first on part of the slices."""
-        if self._early <= state.iteration:
-            return super().observe(state, threads=threads)
-        part = self.problem.slices.first(slices_at_first(self.problem.n_slices))
-        found = checked_gradient(state.couplings, part, self.estep, threads=threads)
-        return state, self.pulled(found, state.couplings)
+    def slices_of(self, state: EMState) -> Slices:
+        """At first part of them."""
+        slices = self.problem.slices
+        return slices if state.iteration >= self._early else slices.first(slices_at_first(len(slices)))
 
     @property
     def _early(self) -> int:

@@ -60,13 +60,12 @@ def session_of(monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[Sess
     """A session whose first iterations may go through 100 of 800 slices, and the number of slices of its E-steps."""
     monkeypatch.setattr(options_module, "EARLY_SLICES", 100)
     seen: list[int] = []
-    for module in (scaled, base):
 
-        def spied(couplings: Couplings, slices: Slices, *given: object, **named: object) -> Gradient:
-            seen.append(len(slices))
-            return checked_gradient(couplings, slices, *given, **named)  # type: ignore[arg-type]
+    def spied(couplings: Couplings, slices: Slices, *given: object, **named: object) -> Gradient:
+        seen.append(len(slices))
+        return checked_gradient(couplings, slices, *given, **named)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(module, "checked_gradient", spied)
+    monkeypatch.setattr(base, "checked_gradient", spied)
     learner = Learner(**{"estimator": "bp", "bias": False, **options})
     scales = nominal_scales(8, 2)
     return Session.of(RECORDING, 2, learner, seed=1, scales=scales, start=NETWORK), seen
