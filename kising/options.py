@@ -343,13 +343,14 @@ class EStep(Section):
     precision: Annotated[
         str,
         Option(
-            kind=Choice("a precision", ("float64", "float32")),
-            help="Precision of the messages; float32 takes half the time and gives about 4 digits. Sums are float64.",
+            kind=Choice("a precision", ("auto", "float64", "float32")),
+            help="Precision of the messages; float32 takes half the time and gives about 4 digits. auto: float32 while "
+            "couplings are learned from a long recording, until their steps are very small; else float64.",
             applies=(_iterated, _read("learner.estep.precision")),
             since=2,
             argument="precision",
         ),
-    ] = "float64"
+    ] = "auto"
 
 
 class Learner(Section):
@@ -509,13 +510,19 @@ def early_iterations(learner: Learner, estimator: registry.Estimator, n_slices: 
         not estimator.unbiased and learner.step == "scaled" and not learner.l1 and learner.decimate == "none"
     )
     enough = learner.max_iterations is None or learner.max_iterations >= 3 * EARLY_ITERATIONS
-    return EARLY_ITERATIONS if apt and enough and slices_at_first(n_slices) < n_slices else 0
+    return EARLY_ITERATIONS if apt and enough and is_long(n_slices) else 0
+
+
+def is_long(n_slices: int) -> bool:
+    """Whether a recording is so long that part of it is enough at first, and float32 saves more time than compiling for
+    it takes.
+    """
+    return n_slices >= 2 * EARLY_SLICES
 
 
 def slices_at_first(n_slices: int) -> int:
-    """How many slices these iterations go through: part of them where that saves much, else all."""
-    few = max(EARLY_SLICES, n_slices // 8)
-    return few if 2 * few <= n_slices else n_slices
+    """How many slices these iterations go through."""
+    return max(EARLY_SLICES, n_slices // 8) if is_long(n_slices) else n_slices
 
 
 def iteration_limit(learner: Learner, hidden: int, *, gaps: bool = False) -> int:

@@ -111,7 +111,7 @@ def _compare(
         yield Timing(
             workload=work.name,
             estimator=estimator,
-            precision=estep.options.estep.precision,
+            precision=estep.precision,
             bonds=bonds,
             microseconds=1e6 * seconds,
             numpy_microseconds=1e6 * reference,

@@ -24,6 +24,8 @@ class EStep:
     """what was asked for"""
     sampling: Sampling
     """how much is sampled at given couplings, and from which seed"""
+    coarse: bool = False
+    """whether precision auto means float32"""
 
     @classmethod
     def of(
@@ -54,6 +56,16 @@ class EStep:
     def sampled(self, sampling: Sampling) -> EStep:
         """The same with another amount of sampling."""
         return replace(self, sampling=sampling)
+
+    def coarser(self) -> EStep:
+        """The same in float32, unless another precision was asked for."""
+        return replace(self, coarse=True)
+
+    @property
+    def precision(self) -> str:
+        """The type of messages."""
+        asked = self.options.estep.precision
+        return asked if asked != "auto" else "float32" if self.coarse else "float64"
 
     @property
     def tolerance(self) -> float:

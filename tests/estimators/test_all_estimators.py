@@ -162,7 +162,7 @@ def test_assessment_is_made_of_the_moments(estimator: str) -> None:
         ({"tolerance": -1.0}, "tolerance=-1.0: -1.0 is out of range; allowed: numbers > 0"),
         ({"damping": 1.0}, "damping=1.0: .* allowed: adaptive, or a number with 0 <= number < 1"),
         ({"max_iterations": 0}, "max_iterations=0: 0 is too small; allowed: whole numbers from 1"),
-        ({"precision": "float16"}, "allowed: float64, float32"),
+        ({"precision": "float16"}, "allowed: auto, float64, float32"),
         ({"damping": 1.0, "tolerance": 0}, "tolerance=0: .*; damping=1.0: "),
     ],
 )

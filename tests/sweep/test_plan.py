@@ -352,7 +352,7 @@ values_of = {
     "learner.estep.tolerance": st.floats(1e-15, 1),
     "learner.estep.damping": st.just("adaptive") | st.floats(0, 1, exclude_max=True),
     "learner.estep.max_iterations": st.integers(1, 10**6),
-    "learner.estep.precision": st.sampled_from(["float64", "float32"]),
+    "learner.estep.precision": st.sampled_from(["auto", "float64", "float32"]),
     "learner.noise": st.floats(1e-6, 10),
 }
 

@@ -88,7 +88,7 @@ def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep,
     # g is recomputed where K was clipped: fields and messages must belong to the same network.
     g = chunk.g if np.array_equal(K, couplings.K) else chunk.after @ K + chunk.b
     strongest = np.abs(K).max(initial=0.0)
-    precision = "float64" if strongest > STRONGEST_SINGLE else estep.options.estep.precision
+    precision = "float64" if strongest > STRONGEST_SINGLE else estep.precision
     safe, exponent = LARGEST_EXPONENT[precision], _largest_exponent(couplings._replace(K=K), chunk)
     wide = exponent > safe
     edges = edges_of(K, precision, safe if wide else None)

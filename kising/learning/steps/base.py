@@ -39,12 +39,18 @@ class Step(ABC):
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
         """Make the E-step: its gradient, and the state with all that goes along with it."""
-        found = checked_gradient(state.couplings, self.slices_of(state), self.estep, threads=threads)
+        found = checked_gradient(
+            state.couplings, self.slices_of(state), self.estep_of(state), threads=threads
+        )
         return state, self.pulled(found, state.couplings)
 
     def slices_of(self, state: EMState) -> Slices:
         """The slices that the E-step of an iteration goes through."""
         return self.problem.slices
+
+    def estep_of(self, state: EMState) -> EStep:
+        """The E-step of an iteration."""
+        return self.estep
 
     @property
     def prior(self) -> Prior | None:

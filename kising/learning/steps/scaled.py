@@ -30,12 +30,14 @@ from kising.learning.steps.crawling import (
     is_still,
 )
 from kising.model import Array, Couplings
-from kising.options import Learner, early_iterations, iteration_limit, slices_at_first
+from kising.options import Learner, early_iterations, is_long, iteration_limit, slices_at_first
 
 # Relative to the unit diagonal of C: makes C positive definite where there are fewer slices than spins.
 RIDGE = 1e-6
 # Keeps a row that never varies (1 - m² → 0) from being divided by zero.
 SMALLEST_FREEDOM = 1e-3
+# Steps, in bond scales, from which on messages are in float64: rounding to float32 changes a step by about 1e-7.
+FINE = 1e-5
 
 
 class ScaledStep(Step):
@@ -50,6 +52,13 @@ class ScaledStep(Step):
         """At first part of them."""
         slices = self.problem.slices
         return slices if state.iteration >= self._early else slices.first(slices_at_first(len(slices)))
+
+    def estep_of(self, state: EMState) -> EStep:
+        """On a long recording in float32, as long as steps are far larger than its rounding."""
+        if not is_long(self.problem.n_slices):
+            return self.estep
+        large = not state.iteration or _step_sizes(state)[-1] >= FINE
+        return self.estep.coarser() if large else self.estep
 
     @property
     def _early(self) -> int:
@@ -95,7 +104,7 @@ class ScaledStep(Step):
             return False
         here = flatten(state.couplings, self.problem.scales)
         moves = here - state.history.marks[-(window.length // EVERY)]
-        sizes = state.trace[self._early :, 1 : 1 + len(BLOCKS)].max(axis=1)
+        sizes = _step_sizes(state)[self._early :]
         left = self._limit - state.iteration
         return is_still([moves[part] for part in places(state.couplings)], window.length) and is_out_of_reach(
             sizes, self.learner.tolerance, left, window
@@ -120,6 +129,12 @@ class ScaledStep(Step):
     def landing(self, state: EMState, direction: Couplings, moved: Couplings) -> Couplings:
         """The couplings to go on from, where acceleration has come to `moved`."""
         return moved
+
+
+def _step_sizes(state: EMState) -> Array:
+    """The largest step of any block, in bond scales, for every iteration so far."""
+    sizes: Array = state.trace[:, 1 : 1 + len(BLOCKS)].max(axis=1)
+    return sizes
 
 
 def scaled_step(gradient: Gradient, products: SpinProducts, precision: Rows | None = None) -> Couplings:

@@ -7,6 +7,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from kising import draw_couplings, simulate
 from kising import options as options_module
+from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient, checked_gradient
 from kising.estimators.slices import Slices
 from kising.learning.scores import nominal_scales
@@ -121,3 +122,42 @@ def test_part_of_the_slices_is_used_where_it_saves_half() -> None:
     assert [slices_at_first(n) for n in (100, 19_999, 20_000, 80_000, 800_000)] == [
         100, 19_999, 10_000, 10_000, 100_000,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("precision", "early_slices", "large", "small"),
+    [
+        ("auto", 100, "float32", "float64"),
+        ("auto", 500, "float64", "float64"),
+        ("float64", 100, "float64", "float64"),
+        ("float32", 100, "float32", "float32"),
+    ],
+)
+def test_large_steps_on_long_recordings_are_made_in_single_precision(
+    monkeypatch: pytest.MonkeyPatch, precision: str, early_slices: int, large: str, small: str
+) -> None:
+    """And small ones, where rounding could matter, in double precision."""
+    session, _ = session_of(monkeypatch, tolerance=1e-7, correlations="pair", estep={"precision": precision})
+    monkeypatch.setattr(options_module, "EARLY_SLICES", early_slices)
+    seen: list[str] = []
+
+    def spied(couplings: Couplings, slices: Slices, estep: EStep, **named: object) -> Gradient:
+        seen.append(estep.precision)
+        return checked_gradient(couplings, slices, estep, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(base, "checked_gradient", spied)
+    last = session.run()
+    assert last.outcome == "converged"
+    sizes = last.trace[:-1, 1:9].max(axis=1)
+    assert sizes.max() > 1e-2
+    assert sizes.min() < 1e-6
+    assert seen == [large, *(large if size >= 1e-5 else small for size in sizes)]
+
+
+def test_single_precision_does_not_change_what_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = session_of(monkeypatch, correlations="pair")[0].run()
+    double = session_of(monkeypatch, correlations="pair", estep={"precision": "float64"})[0].run()
+    assert (found.outcome, found.iteration) == (double.outcome, double.iteration)
+    for x, y in zip(found.couplings, double.couplings, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5)
+        assert not x.size or not np.array_equal(x, y)

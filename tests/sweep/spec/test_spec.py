@@ -111,7 +111,7 @@ def test_what_a_file_says_is_what_the_spec_holds():
         "prior": "auto",
         "l1": 0.0,
         "decimate": "none",
-        "estep": {"tolerance": 1e-12, "damping": 0.25, "max_iterations": 64, "precision": "float64"},
+        "estep": {"tolerance": 1e-12, "damping": 0.25, "max_iterations": 64, "precision": "auto"},
     }
     assert spec.score.exact is True
     assert spec.resources.model_dump() == {
@@ -141,7 +141,7 @@ def test_defaults():
         "prior": "auto",
         "l1": 0.0,
         "decimate": "none",
-        "estep": {"tolerance": 1e-9, "damping": "adaptive", "max_iterations": 200, "precision": "float64"},
+        "estep": {"tolerance": 1e-9, "damping": "adaptive", "max_iterations": 200, "precision": "auto"},
     }
     assert (spec.description, spec.task, spec.realizations, spec.axes) == ("", "learn", 1, ())
     assert spec.resources.model_dump() == {"cpus": 1, "memory": None, "timeout": None, "checkpoint": 60.0}
