@@ -96,7 +96,7 @@ class Estimator:
 def _bp_operations(nv: int, nh: int, learner: Learner) -> float:
     messages = 8.0 * nv * (2 + nh)
     if "iterated" in learner.correlations:
-        return messages + nv * (25 + 3.0 * nh**2)
+        return messages + nv * (10 + 1.2 * nh**2)
     return messages + (0.0 if learner.correlations == "pair" else 0.25 * nv * nh * (nh + 8))
 
 

@@ -28,6 +28,7 @@ from kising.options import (
     PILOT_ITERATIONS,
     PILOT_SLICES,
     early_iterations,
+    is_long,
     iteration_limit,
     slices_at_first,
 )
@@ -38,9 +39,10 @@ from kising.version import NUMERICS
 if TYPE_CHECKING:
     from kising.sweep.plan import Point, Run
 
-PRICE: Final = 2.5e-9  # seconds per operation, where nothing was measured
+PRICE: Final = 1.6e-9  # seconds per operation, where nothing was measured
 # EM iterations, where nothing was measured and the estimator does not say: by step, or by start.
-ITERATIONS: Final = {"gradient": 300, "signs": 25, "random": 70}
+ITERATIONS: Final = {"gradient": 300, "signs": 45, "random": 70}
+SINGLE: Final = 0.63  # time of an E-step in float32, relative to float64
 RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
 CHUNK_BYTES: Final = 4096 * 8  # a float64 column of a chunk of slices
@@ -190,8 +192,11 @@ def operations(point: Point, iterations: float) -> float:
     estep = estimator.operations_of(nv, nh, learner, coupled=coupled) + 0.3 * nv * (nv + nh)
     # Only if it is asked for, and Nh is then small: for other networks 2^Nh may overflow.
     judge = entry("exact").operations_of(nv, nh, learner, coupled=coupled) if point.score.exact else 0.0
-    # When learning, one E-step more than iterations: the hidden states are scored at the end.
+    # When learning, one E-step more than iterations: the hidden states are scored at the end, in float64 if possible.
     once = estep
+    estep, pilot_estep = (
+        once * _precision_factor(point, estimator, n) for n in (point.data.length, PILOT_SLICES)
+    )
     if estimator.samples:
         # Averages at given couplings take many sweeps, and the likelihood many draws.
         effort = Sampling() if point.task == "infer" else Sampling.brief()
@@ -206,13 +211,22 @@ def operations(point: Point, iterations: float) -> float:
     pilots = 0.0
     if point.task == "learn" and learner.starts > 1:
         made = min(PILOT_ITERATIONS, iteration_limit(learner, nh))
-        pilots = learner.starts * min(PILOT_SLICES, point.data.length) * (made * estep + once)
+        pilots = learner.starts * min(PILOT_SLICES, point.data.length) * (made * pilot_estep + once)
     errors = 0.0
     if point.score.errors:
         couplings = _n_couplings(point)
         slices += 90 * entry("gibbs").operations(nv, nh, learner) + 0.02 * couplings**2
         errors = 0.04 * couplings**3
     return RUN_OVERHEAD + errors + pilots + point.data.length * (simulation + slices)
+
+
+def _precision_factor(point: Point, estimator: Estimator, n_slices: int) -> float:
+    """What the precision of most iterations of learning does to their cost."""
+    learner = point.learner
+    if "learner.estep.precision" not in estimator.reads:
+        return 1.0
+    asked, apt = learner.estep.precision, point.task == "learn" and learner.step == "scaled"
+    return SINGLE if asked == "float32" or (asked == "auto" and apt and is_long(n_slices)) else 1.0
 
 
 def memory(point: Point, threads: int) -> int:

@@ -43,6 +43,22 @@ def test_operations_grow_with_everything() -> None:
     assert operations(point, 10) < operations(point, 20)
 
 
+def test_learning_in_single_precision_costs_less() -> None:
+    def of(**values: object) -> float:
+        (point,) = points(**{key: [value] for key, value in {"learner.estimator": "bp", **values}.items()})
+        return operations(point, 40)
+
+    for length, like in ((10_000, "float64"), (100_000, "float32")):
+        single, double, auto = (
+            of(**{"data.length": length, "learner.estep.precision": precision})
+            for precision in ("float32", "float64", "auto")
+        )
+        assert single < 0.8 * double
+        assert auto == {"float32": single, "float64": double}[like]
+    ascent = {"data.length": 100_000, "learner.step": "gradient"}
+    assert of(**ascent) == of(**ascent, **{"learner.estep.precision": "float64"})
+
+
 def test_every_start_adds_a_pilot_on_the_beginning_of_the_recording() -> None:
     def added(starts: int, length: int) -> float:
         one, several = points(**{"learner.starts": [1, starts], "data.length": [length]})
@@ -134,7 +150,7 @@ def test_kinds_are_the_kernels() -> None:
     }
     assert kinds == {
         "learn exact signs scaled",
-        "learn bp bounded float64 signs scaled",
+        "learn bp bounded auto signs scaled",
         "learn tap signs scaled",
     }
 
