@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kising.blocks import n_couplings
 from kising.cache_home import cache_homes
@@ -56,6 +56,16 @@ _RANGES: Final = {"prices": (1e-15, 1.0), "iterations": (0.0, 1e12)}
 Kind = str
 
 
+class _Sample(NamedTuple):
+    """A finished run."""
+
+    price: float
+    """seconds per operation"""
+    iterations: float
+    length: int
+    """of its recording"""
+
+
 @dataclass
 class CostModel:
     """Prices of this machine, by kind of run."""
@@ -64,7 +74,7 @@ class CostModel:
     iterations: dict[Kind, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._samples: dict[Kind, list[tuple[float, float]]] = {}
+        self._samples: dict[Kind, list[_Sample]] = {}
 
     @classmethod
     def load(cls) -> CostModel:
@@ -117,17 +127,19 @@ class CostModel:
         made = float(iterations) if isinstance(iterations, int) else 0.0
         samples = self._samples.setdefault(kind_of(point), [])
         if len(samples) < _KEPT:
-            samples.append((seconds / operations(point, made), made))
+            samples.append(_Sample(seconds / operations(point, made), made, point.data.length))
 
     def settle(self) -> None:
         """Turn what was noted into prices: medians, so that the first runs of a process, which compile, do
-        not count; of few runs the smallest.
+        not count; of few runs the smallest. Iterations are averaged by length: those of long recordings cost most, and
+        short recordings often take more of them.
         """
         for kind, samples in self._samples.items():
             price = min if len(samples) < _FEW else median
-            self.prices[kind] = price([one for one, _ in samples])
-            if any(made for _, made in samples):
-                self.iterations[kind] = sum(made for _, made in samples) / len(samples)
+            self.prices[kind] = price([one.price for one in samples])
+            if any(one.iterations for one in samples):
+                total = sum(one.iterations * one.length for one in samples)
+                self.iterations[kind] = total / sum(one.length for one in samples)
         self._samples.clear()
 
 

@@ -95,6 +95,17 @@ def test_prices_are_learned_kept_and_used() -> None:
     assert again.seconds(point) == pytest.approx(3e-9 * operations(point, 12))
 
 
+def test_the_iterations_of_long_recordings_count_most() -> None:
+    short, long = points(**{"data.length": [1000, 9000]})
+    model = CostModel.load()
+    for point, made in ((short, 100), (long, 20)):
+        row = {"status": "done", "cpu_seconds": 3e-9 * operations(point, made), "iterations": made}
+        model.learn(point, row)
+    model.settle()
+    assert model.iterations[kind_of(long)] == pytest.approx(0.1 * 100 + 0.9 * 20)
+    assert model.seconds(long) == pytest.approx(3e-9 * operations(long, 28))
+
+
 def test_a_short_sweep_whose_first_runs_compiled_does_not_make_the_next_one_seem_long() -> None:
     (point,) = points()
     model = CostModel.load()
