@@ -45,9 +45,13 @@ PILOT_SLICES: Final = 5_000
 PILOT_ITERATIONS: Final = 60
 """how many slices each of several starts learns from, and for how many iterations, before the likeliest is chosen"""
 EARLY_ITERATIONS: Final = 20
-EARLY_SLICES: Final = 10_000
-"""how many iterations of estimators that are not exact use an eighth of a long recording, and how many slices at least:
-couplings are then further from the end than few slices can tell"""
+"""most iterations of estimators that are not exact on part of a long recording before the first on all of it: couplings
+are then further from the end than few slices can tell"""
+ROUND: Final = 6
+"""most such iterations between two that go through all slices (`learning.steps.rounds`)"""
+LEAST_PART: Final = 10_000
+LARGEST_PART: Final = 40_000
+"""how many slices they use at least and at most; between that, an eighth of the recording"""
 
 #: The type that marks an option's own refusals among pydantic's errors.
 REFUSED: Final = "refused"
@@ -502,27 +506,33 @@ class Learner(Section):
     estep: EStep = EStep()
 
 
-def early_iterations(learner: Learner, estimator: registry.Estimator, n_slices: int) -> int:
-    """How many iterations are made on part of the slices."""
+def takes_rounds(learner: Learner, estimator: registry.Estimator, n_slices: int) -> bool:
+    """Whether most iterations are made on part of the slices."""
     # Exact averages converge in few iterations anyway, plain ascent has a history of its own, and which couplings are
     # zero is for all slices to say.
     apt = (
         not estimator.unbiased and learner.step == "scaled" and not learner.l1 and learner.decimate == "none"
     )
     enough = learner.max_iterations is None or learner.max_iterations >= 3 * EARLY_ITERATIONS
-    return EARLY_ITERATIONS if apt and enough and is_long(n_slices) else 0
+    return apt and enough and is_long(n_slices)
 
 
 def is_long(n_slices: int) -> bool:
-    """Whether a recording is so long that part of it is enough at first, and float32 saves more time than compiling for
-    it takes.
-    """
-    return n_slices >= 2 * EARLY_SLICES
+    """Whether a recording is so long that part of it says much, and float32 saves more time than compiling takes."""
+    return n_slices >= 2 * LEAST_PART
 
 
-def slices_at_first(n_slices: int) -> int:
-    """How many slices these iterations go through."""
-    return max(EARLY_SLICES, n_slices // 8) if is_long(n_slices) else n_slices
+def slices_of_part(n_slices: int) -> int:
+    """How many slices the iterations on part of a recording go through."""
+    return min(max(LEAST_PART, n_slices // 8), LARGEST_PART) if is_long(n_slices) else n_slices
+
+
+def passes(learner: Learner, estimator: registry.Estimator, n_slices: int, iterations: float) -> float:
+    """How many times this number of iterations goes through the whole recording."""
+    if not takes_rounds(learner, estimator, n_slices):
+        return iterations
+    share, early = slices_of_part(n_slices) / n_slices, min(EARLY_ITERATIONS, iterations)
+    return early * share + (iterations - early) * (1 + ROUND * share) / (1 + ROUND)
 
 
 def iteration_limit(learner: Learner, hidden: int, *, gaps: bool = False) -> int:

@@ -103,6 +103,12 @@ class Slices:
             return replace(self, spins=self.spins[: n + 2], inputs=self.inputs[: n + 2])
         return replace(self, centres=self.centres[:n])
 
+    def beyond(self, n: int) -> Slices:
+        """All but the first n slices."""
+        if self.centres is None:
+            return replace(self, spins=self.spins[n:], inputs=self.inputs[n:])
+        return replace(self, centres=self.centres[n:])
+
     def window(self, part: slice, *, bias: bool, dtype: npt.DTypeLike = np.float64) -> Window:
         """The slices of a range, as numbers of this type."""
         if self.centres is None and not self.memoryless:

@@ -9,7 +9,7 @@ import numpy as np
 from kising.blocks import BLOCKS
 from kising.errors import CheckpointError
 from kising.estimators.gibbs.chains import Chains
-from kising.learning.state import Anchor, EMState, History, Mixture, Sampler
+from kising.learning.state import Anchor, EMState, History, Mixture, Rounds, Sampler
 from kising.learning.trace_columns import TRACE_COLUMNS
 from kising.model import Couplings
 
@@ -20,6 +20,7 @@ def save(state: EMState) -> bytes:
     arrays: dict[str, Any] = {
         **_of_sampler(state.sampler),
         **_of_anchor(state.anchor),
+        **_of_rounds(state.rounds),
         **state.couplings._asdict(),
         **state.history._asdict(),
         "held": np.array(state.held, dtype=np.int64),
@@ -70,6 +71,40 @@ def _anchor(found: Mapping[str, Any]) -> Anchor | None:
     )
 
 
+def _of_rounds(rounds: Rounds | None) -> dict[str, Any]:
+    if rounds is None:
+        return {}
+    plain = rounds._asdict()
+    nested = plain.pop("rest")._asdict() | plain.pop("history")._asdict()
+    return {f"rounds_{name}": np.asarray(x) for name, x in (plain | nested).items()}
+
+
+def _rounds(found: Mapping[str, Any]) -> Rounds | None:
+    if "rounds_left" not in found:
+        return None
+    own = {name.removeprefix("rounds_"): x for name, x in found.items() if name.startswith("rounds_")}
+    return Rounds(
+        rest=Couplings(*(own[name] for name in BLOCKS)),
+        left=int(own["left"]),
+        given_up=int(own["given_up"]),
+        sizes=own["sizes"],
+        start=own["start"],
+        best=own["best"],
+        history=_history(own),
+    )
+
+
+def _history(found: Mapping[str, Any]) -> History:
+    return History(
+        found["points"],
+        found["steps"],
+        float(found["size"]),
+        int(found["shrinking"]),
+        found["velocity"],
+        found["marks"],
+    )
+
+
 def _spins(packed: Any, shape: Any) -> Chains:
     n_slices, hidden = (int(n) for n in shape)
     bits = np.unpackbits(packed, count=n_slices * hidden).reshape(n_slices, hidden)
@@ -102,19 +137,13 @@ def load(data: bytes) -> EMState:
             )
         return EMState(
             couplings=Couplings(*(found[name] for name in BLOCKS)),
-            history=History(
-                found["points"],
-                found["steps"],
-                float(found["size"]),
-                int(found["shrinking"]),
-                found["velocity"],
-                found["marks"],
-            ),
+            history=_history(found),
             held=held,
             trace=found["trace"],
             outcome=str(found["outcome"]),
             sampler=_sampler(found),
             anchor=_anchor(found),
+            rounds=_rounds(found),
         )
     except CheckpointError:
         raise

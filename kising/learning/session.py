@@ -211,7 +211,15 @@ class Session:
         direction = step.direction(state, gradient) if _is_finite(gradient) else None
         sizes = relative_sizes(direction, problem.scales)
         settled = step.settled(state, sizes)
-        verdict = judge(state, direction, settled, problem, self.learner, crawls=step.crawls(state))
+        verdict = judge(
+            state,
+            direction,
+            settled,
+            problem,
+            self.learner,
+            crawls=step.crawls(state),
+            counts=step.counts(state),
+        )
         row = trace_row(
             state.iteration, sizes, problem.rmse(step.learned(state)), gradient, step.noise(state)
         )

@@ -143,6 +143,28 @@ def no_history(size: int) -> History:
 
 
 @holds_arrays
+class Rounds(NamedTuple):
+    """Where learning stands that goes through all slices in some iterations and through part of them in the others
+    (`steps.rounds`). Vectors are in units of the bond scale.
+    """
+
+    rest: Couplings
+    """what the other slices added to the gradient when all were last gone through; zero before that"""
+    left: int
+    """iterations on part of the slices before all are gone through again"""
+    given_up: int
+    """the iteration from which on all slices are gone through in every one; -1 where that is not so"""
+    sizes: Array
+    """the largest step of any block in each iteration on all slices so far, (k,)"""
+    start: Array
+    """the couplings of the last of these, (n,)"""
+    best: Array
+    """the couplings of the one with the smallest step, (n,)"""
+    history: History
+    """of whole rounds: where they began, and how far they led"""
+
+
+@holds_arrays
 class Sampler(NamedTuple):
     """What learning from samples carries along."""
 
@@ -203,6 +225,8 @@ class EMState:
     """of estimators that sample"""
     anchor: Anchor | None = None
     """of steps that have a metric, once there is one"""
+    rounds: Rounds | None = None
+    """of learning from long recordings"""
 
     @property
     def iteration(self) -> int:

@@ -5,7 +5,7 @@ the verdict does not depend on a learning rate. A block X
 
     has settled      when √(mean ΔX²)/sd_X of that step is below `tolerance`; steps that never vanish, because they are
                      noisy or because couplings are still being dropped, have rules of their own (`Step.settled`)
-    has converged    when it has been settled for `hold` iterations in a row
+    has converged    when it has been settled for `hold` iterations in a row, of those that go through all slices
     has diverged     when its root mean square has passed LARGEST_GROWTH bond scales (of the ensemble, or of a dense
                      network of strength 1 where these are larger), or when anything in it is not finite
 
@@ -54,9 +54,11 @@ def judge(
     learner: Learner,
     *,
     crawls: bool = False,
+    counts: bool = True,
 ) -> Verdict:
     """The verdict on the couplings of `state`; `step` is None where the gradient was not finite."""
     held = tuple(h + 1 if ok else 0 for h, ok in zip(state.held, settled, strict=True))
+    held = held if counts else state.held
     if step is None or has_diverged(state.couplings, problem.scales):
         return Verdict(tuple(0 for _ in BLOCKS), "diverged")
     if min(held) >= learner.hold:

@@ -9,7 +9,6 @@ import numpy as np
 from kising.blocks import BLOCKS
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient, checked_gradient
-from kising.estimators.slices import Slices
 from kising.learning.layout import present
 from kising.learning.state import EMState, Problem, first_state
 from kising.learning.steps.prior import Prior
@@ -39,14 +38,8 @@ class Step(ABC):
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
         """Make the E-step: its gradient, and the state with all that goes along with it."""
-        found = checked_gradient(
-            state.couplings, self.slices_of(state), self.estep_of(state), threads=threads
-        )
+        found = checked_gradient(state.couplings, self.problem.slices, self.estep_of(state), threads=threads)
         return state, self.pulled(found, state.couplings)
-
-    def slices_of(self, state: EMState) -> Slices:
-        """The slices that the E-step of an iteration goes through."""
-        return self.problem.slices
 
     def estep_of(self, state: EMState) -> EStep:
         """The E-step of an iteration."""
@@ -68,6 +61,10 @@ class Step(ABC):
     def settled(self, state: EMState, sizes: Sequence[float]) -> Sequence[bool]:
         """For each block, whether it has settled, given the relative size of its step."""
         return [size < self.learner.tolerance for size in sizes]
+
+    def counts(self, state: EMState) -> bool:
+        """Whether an iteration counts for the verdict; one that does not leaves `held` as it was."""
+        return True
 
     def crawls(self, state: EMState) -> bool:
         """Whether further iterations would change nothing that matters, and not end in convergence either."""

@@ -6,7 +6,6 @@ x xᵀ, x = (s, σ); for a row of L, x = s⁻, and with M (s⁻, σ⁻). Repeati
 of the last few.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,11 +13,11 @@ from scipy.linalg import cho_factor, cho_solve
 
 from kising.blocks import BLOCKS
 from kising.estimators.estep import EStep
-from kising.estimators.gradient import Gradient
+from kising.estimators.gradient import Gradient, checked_gradient
 from kising.estimators.parallel import one_blas_thread
 from kising.estimators.slices import Slices
-from kising.learning.layout import Rows, flatten, from_rows, places, rows_of, slopes
-from kising.learning.state import EMState, History, Problem, SpinProducts
+from kising.learning.layout import Rows, flatten, from_rows, places, rows_of, slopes, unflatten
+from kising.learning.state import EMState, History, Problem, Rounds, SpinProducts
 from kising.learning.steps.acceleration import accelerate
 from kising.learning.steps.base import Step
 from kising.learning.steps.crawling import (
@@ -29,8 +28,11 @@ from kising.learning.steps.crawling import (
     is_out_of_reach,
     is_still,
 )
+from kising.learning.steps.rounds import before_rounds, of_all, part_used, round_begun, with_rest
+from kising.learning.verdict import relative_sizes
 from kising.model import Array, Couplings
-from kising.options import Learner, early_iterations, is_long, iteration_limit, slices_at_first
+from kising.options import Learner, is_long, iteration_limit, slices_of_part, takes_rounds
+from kising.seeds import Seed
 
 # Relative to the unit diagonal of C: makes C positive definite where there are fewer slices than spins.
 RIDGE = 1e-6
@@ -48,10 +50,35 @@ class ScaledStep(Step):
         """Always: others come first."""
         return True
 
-    def slices_of(self, state: EMState) -> Slices:
-        """At first part of them."""
-        slices = self.problem.slices
-        return slices if state.iteration >= self._early else slices.first(slices_at_first(len(slices)))
+    def begin(self, couplings: Couplings, seed: Seed) -> EMState:
+        """On a long recording, learning begins with iterations on part of it."""
+        state = super().begin(couplings, seed)
+        if not takes_rounds(self.learner, self.estep.estimator, self.problem.n_slices):
+            return state
+        return replace(state, rounds=before_rounds(couplings, self.problem.scales))
+
+    def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
+        """Make the E-step: in rounds, on all slices or on part of them."""
+        rounds = _rounds(state)
+        if rounds is None:
+            return super().observe(state, threads=threads)
+        estep, slices = self.estep_of(state), self.problem.slices
+        part = slices_of_part(len(slices))
+
+        def gradient_of(some: Slices) -> Gradient:
+            return checked_gradient(state.couplings, some, estep, threads=threads)
+
+        if self._uses_part(state):
+            found = with_rest(gradient_of(slices.first(part)), rounds.rest)
+        else:
+            found, rest = of_all(gradient_of, slices, part)
+            state = replace(state, rounds=rounds._replace(rest=rest))
+        return state, self.pulled(found, state.couplings)
+
+    def _uses_part(self, state: EMState) -> bool:
+        """Whether an iteration goes through part of the slices; the last one that is allowed never does."""
+        rounds = _rounds(state)
+        return rounds is not None and rounds.left > 0 and state.iteration + 1 < self._limit
 
     def estep_of(self, state: EMState) -> EStep:
         """On a long recording in float32, as long as steps are far larger than its rounding."""
@@ -60,14 +87,9 @@ class ScaledStep(Step):
         large = not state.iteration or _step_sizes(state)[-1] >= FINE
         return self.estep.coarser() if large else self.estep
 
-    @property
-    def _early(self) -> int:
-        """How many iterations are made on part of the slices."""
-        return early_iterations(self.learner, self.estep.estimator, self.problem.n_slices)
-
-    def settled(self, state: EMState, sizes: Sequence[float]) -> Sequence[bool]:
-        """By the size of the step, once all slices have a say in it."""
-        return [x and state.iteration >= self._early for x in super().settled(state, sizes)]
+    def counts(self, state: EMState) -> bool:
+        """Where all slices have a say."""
+        return not self._uses_part(state)
 
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
         """The gradient over the information."""
@@ -79,6 +101,9 @@ class ScaledStep(Step):
 
     def advance(self, state: EMState, direction: Couplings, gradient: Gradient) -> EMState:
         """Accelerate, and land where this kind of step may."""
+        rounds = _rounds(state)
+        if rounds is not None:
+            return self._advance_in_rounds(state, direction, rounds)
         past = self.comparable_history(state, direction)
         moved, history = accelerate(
             state.couplings, direction, past, self.problem.scales, patience=self.patience
@@ -88,23 +113,47 @@ class ScaledStep(Step):
             history = history._replace(marks=np.vstack([history.marks, here])[-REMEMBERED:])
         return replace(state, couplings=self.landing(state, direction, moved), history=history)
 
+    def _advance_in_rounds(self, state: EMState, direction: Couplings, rounds: Rounds) -> EMState:
+        scales = self.problem.scales
+        size = max(relative_sizes(direction, scales))
+        past = self.comparable_history(state, direction)
+        whole = not self._uses_part(state)
+        if whole:
+            here = flatten(state.couplings, scales)
+            rounds = round_begun(rounds, here, size, self.learner.tolerance, state.iteration)
+            # Steps of the round before had another rest.
+            past = past.without_steps()._replace(size=np.inf)
+            if rounds.given_up >= 0:
+                best = unflatten(rounds.best, state.couplings, scales)
+                return replace(state, couplings=best, history=past, rounds=rounds)
+        else:
+            rounds = part_used(rounds, size)
+        moved, history = accelerate(state.couplings, direction, past, scales, patience=self.patience)
+        if not whole and not rounds.left and rounds.sizes.size:
+            began = unflatten(rounds.start, moved, scales)
+            led = Couplings(*(x - y for x, y in zip(moved, began, strict=True)))
+            moved, of_rounds = accelerate(began, led, rounds.history, scales, patience=0)
+            rounds = rounds._replace(history=of_rounds)
+        return replace(state, couplings=moved, history=history, rounds=rounds)
+
     @property
     def _may_crawl(self) -> bool:
         # With exact averages learning converges. Approximate ones are not a gradient, and may go round without end.
         return not self.estep.estimator.unbiased
 
     def crawls(self, state: EMState) -> bool:
-        """Looked at every few iterations."""
-        if not self._may_crawl or state.iteration % EVERY:
+        """Looked at every few iterations, of those that go through all slices one after the other."""
+        if not self._may_crawl or _rounds(state) is not None or state.iteration % EVERY:
             return False
         return any(self._crawls_over(window, state) for window in WINDOWS)
 
     def _crawls_over(self, window: Window, state: EMState) -> bool:
-        if state.iteration - self._early < 2 * window.length:
+        since = 0 if state.rounds is None else state.rounds.given_up
+        if state.iteration - since < 2 * window.length:
             return False
         here = flatten(state.couplings, self.problem.scales)
         moves = here - state.history.marks[-(window.length // EVERY)]
-        sizes = _step_sizes(state)[self._early :]
+        sizes = _step_sizes(state)[since:]
         left = self._limit - state.iteration
         return is_still([moves[part] for part in places(state.couplings)], window.length) and is_out_of_reach(
             sizes, self.learner.tolerance, left, window
@@ -123,12 +172,16 @@ class ScaledStep(Step):
 
     def comparable_history(self, state: EMState, direction: Couplings) -> History:
         """The history, as far as its steps were of the same kind as this one."""
-        joined = state.iteration == self._early > 0
-        return state.history.without_steps()._replace(size=np.inf) if joined else state.history
+        return state.history
 
     def landing(self, state: EMState, direction: Couplings, moved: Couplings) -> Couplings:
         """The couplings to go on from, where acceleration has come to `moved`."""
         return moved
+
+
+def _rounds(state: EMState) -> Rounds | None:
+    """The rounds of learning; None where there are none, or none any more."""
+    return state.rounds if state.rounds is not None and state.rounds.given_up < 0 else None
 
 
 def _step_sizes(state: EMState) -> Array:

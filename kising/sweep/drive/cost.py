@@ -27,10 +27,9 @@ from kising.options import (
     LARGEST_METRIC,
     PILOT_ITERATIONS,
     PILOT_SLICES,
-    early_iterations,
     is_long,
     iteration_limit,
-    slices_at_first,
+    passes,
 )
 from kising.regular_files import read_regular
 from kising.sweep.store.atomic import atomic_write, make_directory
@@ -213,11 +212,8 @@ def operations(point: Point, iterations: float) -> float:
         # Averages at given couplings take many sweeps, and the likelihood many draws.
         effort = Sampling() if point.task == "infer" else Sampling.brief()
         once = (effort.sweeps + effort.settling) * estep + effort.draws * nv * (10 + 0.3 * nh)
-    early = early_iterations(learner, estimator, point.data.length)
-    part = 1 - slices_at_first(point.data.length) / max(point.data.length, 1)
-    slices = (
-        once + judge if point.task == "infer" else (iterations - min(early, iterations) * part) * estep + once
-    )
+    made = passes(learner, estimator, point.data.length, iterations)
+    slices = once + judge if point.task == "infer" else made * estep + once
     if point.data.file is not None:
         slices *= 2  # the memoryless control takes about as long
     pilots = 0.0

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from learning.steps.test_scaled import NETWORK, session_of
+
+from kising import options as options_module
+from kising.estimators.estep import EStep
+from kising.estimators.gradient import checked_gradient
+from kising.estimators.registry import entry
+from kising.estimators.slices import Slices
+from kising.learning.checkpoint import load, save
+from kising.learning.layout import flatten, slopes
+from kising.learning.scores import nominal_scales
+from kising.learning.session import Session
+from kising.learning.state import EMState
+from kising.learning.steps import scaled
+from kising.learning.steps.crawling import WINDOWS
+from kising.learning.steps.rounds import before_rounds, of_all, round_begun, with_rest
+from kising.options import EARLY_ITERATIONS, ROUND, Learner, passes, slices_of_part
+
+PART, REST = 1000, 7000
+
+
+def states_of(session: Session) -> list[EMState]:
+    return list(session.states(session.begin()))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_all_slices_have_a_say_before_learning_ends(monkeypatch: pytest.MonkeyPatch, bias: bool) -> None:
+    # Every step is small enough, so that the first iteration ends the use of the part.
+    session, seen = session_of(monkeypatch, tolerance=1e3, bias=bias)
+    monkeypatch.setattr("kising.learning.steps.rounds.NEAR_AT_FIRST", 1e3)
+    last = session.run()
+    assert last.outcome == "converged"
+    assert seen == [PART] + [PART, REST] * session.learner.hold
+
+
+def test_learning_begins_on_part_of_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, seen = session_of(monkeypatch)
+    session.run()
+    first = seen.index(REST)
+    assert 1 < first <= EARLY_ITERATIONS + 1
+    assert set(seen[:first]) == {PART}
+
+
+def test_rounds_go_through_all_slices_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kising.learning.steps.rounds.FAR_ENOUGH", 0.0)
+    session, seen = session_of(monkeypatch, tolerance=1e-6, correlations="pair")
+    session.run()
+    whole = [i for i, n in enumerate(seen) if n == REST]
+    # Part and rest are E-steps of one iteration; where steps are small enough, there is no round between.
+    assert {b - a for a, b in pairwise(whole)} == {ROUND + 2, 2}
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("estimator", ["bp", "tap"])
+def test_the_end_is_that_of_all_slices(monkeypatch: pytest.MonkeyPatch, estimator: str, bias: bool) -> None:
+    options = {"estimator": estimator, "tolerance": 1e-6, "correlations": "pair", "bias": bias}
+    found = session_of(monkeypatch, **options)[0].run()
+    assert found.rounds is not None
+    session, _ = session_of(monkeypatch, **options)
+    monkeypatch.setattr(options_module, "LEAST_PART", 10_000)
+    usual = session.run()
+    assert usual.rounds is None
+    assert (found.outcome, usual.outcome) == ("converged", "converged")
+    for x, y in zip(found.couplings, usual.couplings, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-4)
+
+
+def test_the_gradient_of_a_round_is_that_of_all_slices_where_it_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, _ = session_of(monkeypatch)
+    slices, couplings = session.problem.slices, session.start
+    estep = EStep.of(session.learner, 2)
+
+    def gradient_of(some: Slices):  # type: ignore[no-untyped-def]
+        return checked_gradient(couplings, some, estep, threads=1)
+
+    everything, rest = of_all(gradient_of, slices, PART)
+    shifted = with_rest(gradient_of(slices.first(PART)), rest)
+    for x, y, z in zip(slopes(gradient_of(slices)), slopes(everything), slopes(shifted), strict=True):
+        np.testing.assert_allclose(y, x, atol=1e-12)
+        np.testing.assert_allclose(z, x, atol=1e-12)
+    assert everything.log_likelihood == pytest.approx(gradient_of(slices).log_likelihood, rel=1e-12)
+
+
+def test_blocks_stay_settled_while_part_of_the_slices_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a block has been settled for counts iterations on all slices; others neither add to it nor end it."""
+    session, _ = session_of(monkeypatch, correlations="pair")
+    states = states_of(session)
+    before = session.begin()
+    for state in states:
+        counted = session.step.counts(before)
+        assert counted or state.held == before.held
+        before = state
+    assert any(0 < state.held[0] < session.learner.hold for state in states)
+
+
+def test_the_last_iteration_goes_through_all_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the last row of a trace is that of the whole recording."""
+    monkeypatch.setattr("kising.learning.steps.rounds.SLOW", np.inf)
+    monkeypatch.setattr("kising.learning.steps.rounds.MISLED", np.inf)
+    monkeypatch.setattr("kising.learning.steps.rounds.FAR_ENOUGH", 0.0)
+    session, seen = session_of(monkeypatch, tolerance=1e-12, max_iterations=3 * EARLY_ITERATIONS)
+    last = session.run()
+    assert last.outcome == "stalled"
+    assert last.rounds is not None
+    assert last.rounds.left > 0
+    assert seen[-2:] == [PART, REST]
+
+
+@pytest.mark.parametrize(("name", "value"), [("MISLED", 0.0), ("SLOW", 0.0)])
+def test_a_part_that_misleads_is_given_up(monkeypatch: pytest.MonkeyPatch, name: str, value: float) -> None:
+    """Learning returns to where the step was smallest, and uses all slices from there on."""
+    session, seen = session_of(monkeypatch, correlations="pair")
+    monkeypatch.setattr(f"kising.learning.steps.rounds.{name}", value)
+    states = states_of(session)
+    first = next(i for i, state in enumerate(states) if state.rounds and state.rounds.given_up >= 0)
+    rounds = states[first].rounds
+    assert rounds is not None
+    assert rounds.given_up == first + 1
+    assert states[-1].outcome == "converged"
+    back = flatten(states[first].couplings, session.problem.scales)
+    np.testing.assert_allclose(back, rounds.best, rtol=1e-12)
+    assert seen[-3:] == [PART + REST] * 3
+    assert seen.count(PART + REST) == len(states) - first - 1
+
+
+def test_the_best_start_of_a_round_is_remembered() -> None:
+    rounds = before_rounds(NETWORK, nominal_scales(8, 2))
+    a, b, c = (np.full_like(rounds.start, x) for x in (1.0, 2.0, 3.0))
+    rounds = round_begun(rounds, a, 0.3, 1e-4, 10)
+    rounds = round_begun(rounds, b, 0.2, 1e-4, 17)
+    assert rounds.given_up < 0
+    rounds = round_begun(rounds, c, 0.5, 1e-4, 24)
+    assert rounds.given_up == 25
+    assert rounds.best[0] == 2.0
+
+
+@pytest.mark.parametrize("iterations", [3, 12, 25, 40])
+def test_rounds_continue_from_a_checkpoint_bit_for_bit(
+    monkeypatch: pytest.MonkeyPatch, iterations: int
+) -> None:
+    session, _ = session_of(monkeypatch, tolerance=1e-7)
+    states = states_of(session)
+    again = list(session.states(load(save(states[iterations - 1]))))
+    assert len(again) == len(states) - iterations
+    for x, y in zip(again[-1].couplings, states[-1].couplings, strict=True):
+        np.testing.assert_array_equal(x, y)
+    np.testing.assert_array_equal(again[-1].trace, states[-1].trace)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"estimator": "exact"},
+        {"step": "gradient"},
+        {"l1": 1.0},
+        {"max_iterations": 3 * EARLY_ITERATIONS - 1},
+    ],
+)
+def test_others_use_all_slices_in_every_iteration(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
+) -> None:
+    session, seen = session_of(monkeypatch, **options)
+    session.advance(session.begin())
+    assert set(seen) == {PART + REST}
+
+
+def test_the_part_is_an_eighth_within_bounds() -> None:
+    assert [slices_of_part(n) for n in (100, 19_999, 20_000, 80_000, 160_000, 800_000)] == [
+        100, 19_999, 10_000, 10_000, 20_000, 40_000,
+    ]  # fmt: skip
+
+
+def test_passes_count_what_iterations_cost() -> None:
+    learner, bp = Learner(estimator="bp"), entry("bp")
+    assert passes(learner, bp, 1000, 50) == 50
+    assert passes(learner, bp, 80_000, 8) == 1.0
+    rounds = 5
+    iterations = EARLY_ITERATIONS + rounds * (1 + ROUND)
+    assert passes(learner, bp, 80_000, iterations) == pytest.approx(
+        EARLY_ITERATIONS / 8 + rounds * (1 + ROUND / 8)
+    )
+
+
+def test_learning_stalls_only_where_all_slices_were_used_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, seen = session_of(monkeypatch, tolerance=1e-9)
+    monkeypatch.setattr(scaled, "is_still", lambda *_: True)
+    monkeypatch.setattr(scaled, "is_out_of_reach", lambda *_: True)
+    monkeypatch.setattr("kising.learning.steps.rounds.SLOW", 0.0)
+    last = session.run()
+    assert last.outcome == "stalled"
+    assert last.rounds is not None
+    assert last.iteration - last.rounds.given_up >= 2 * min(window.length for window in WINDOWS)
+    assert seen.count(PART + REST) == last.iteration - last.rounds.given_up
