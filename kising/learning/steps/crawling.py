@@ -12,6 +12,8 @@ WINDOWS,
     `tolerance` within the iterations that are left, and
     it is at least as many tolerances as the window asks for: steps that are nearly there are watched for longer,
     because some of them arrive after a pause
+
+Where learning went in rounds first (`steps.rounds`), the smallest step of a round stands for the window before.
 """
 
 from collections.abc import Sequence

@@ -148,12 +148,16 @@ class ScaledStep(Step):
         return any(self._crawls_over(window, state) for window in WINDOWS)
 
     def _crawls_over(self, window: Window, state: EMState) -> bool:
-        since = 0 if state.rounds is None else state.rounds.given_up
-        if state.iteration - since < 2 * window.length:
+        sizes = _step_sizes(state)
+        watched = 2 * window.length
+        if state.rounds is not None:
+            # The rounds that were given up stand for the window before the first: they began at the best of them.
+            sizes = np.append(np.min(state.rounds.sizes), sizes[state.rounds.given_up :])
+            watched = window.length + 1
+        if len(sizes) < watched:
             return False
         here = flatten(state.couplings, self.problem.scales)
         moves = here - state.history.marks[-(window.length // EVERY)]
-        sizes = _step_sizes(state)[since:]
         left = self._limit - state.iteration
         return is_still([moves[part] for part in places(state.couplings)], window.length) and is_out_of_reach(
             sizes, self.learner.tolerance, left, window

@@ -7,6 +7,7 @@ import pytest
 from learning.steps.test_scaled import NETWORK, session_of
 
 from kising import options as options_module
+from kising.blocks import BLOCKS
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import checked_gradient
 from kising.estimators.registry import entry
@@ -17,7 +18,7 @@ from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
 from kising.learning.state import EMState
 from kising.learning.steps import scaled
-from kising.learning.steps.crawling import WINDOWS
+from kising.learning.steps.crawling import EVERY, WINDOWS
 from kising.learning.steps.rounds import before_rounds, of_all, round_begun, with_rest
 from kising.options import EARLY_ITERATIONS, ROUND, Learner, passes, slices_of_part
 
@@ -198,5 +199,29 @@ def test_learning_stalls_only_where_all_slices_were_used_one_after_the_other(
     last = session.run()
     assert last.outcome == "stalled"
     assert last.rounds is not None
-    assert last.iteration - last.rounds.given_up >= 2 * min(window.length for window in WINDOWS)
-    assert seen.count(PART + REST) == last.iteration - last.rounds.given_up
+    # One window: the rounds before stand for another.
+    watched, window = last.iteration - last.rounds.given_up, min(window.length for window in WINDOWS)
+    assert window < watched <= window + EVERY
+    assert seen.count(PART + REST) == watched
+
+
+def test_after_rounds_that_were_given_up_steps_are_compared_with_the_best_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, _ = session_of(monkeypatch, tolerance=1e-9)
+    compared: list[list[float]] = []
+
+    def record(sizes: list[float], *_: object) -> bool:
+        compared.append(list(sizes))
+        return False
+
+    monkeypatch.setattr(scaled, "is_still", lambda *_: True)
+    monkeypatch.setattr(scaled, "is_out_of_reach", record)
+    monkeypatch.setattr("kising.learning.steps.rounds.SLOW", 0.0)
+    last = session.run()
+    assert last.rounds is not None
+    assert compared
+    of_steps = last.trace[last.rounds.given_up :, 1 : 1 + len(BLOCKS)].max(axis=1)
+    for sizes in compared:
+        assert sizes[0] == np.min(last.rounds.sizes)
+        assert sizes[1:] == list(of_steps[: len(sizes) - 1])
