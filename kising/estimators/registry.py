@@ -41,7 +41,7 @@ class Estimator:
     """module:function, inside kising.estimators; imported on first use"""
     summary: str
     """one line for the documentation"""
-    operations: Operations = lambda nv, nh, _: 20.0 * nv * (20 + nh)
+    operations: Operations = lambda nv, nh, _: 7.0 * nv * (20 + nh)
     """elementary operations per slice of one E-step, from (Nv, Nh, learner); weights fitted to measured kernels"""
     path_operations: Operations | None = None
     """the same for networks with M"""

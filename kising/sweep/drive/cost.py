@@ -30,6 +30,7 @@ from kising.options import (
     is_long,
     iteration_limit,
     passes,
+    takes_rounds,
 )
 from kising.regular_files import read_regular
 from kising.sweep.store.atomic import atomic_write, make_directory
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 PRICE: Final = 1.6e-9  # seconds per operation, where nothing was measured
 # EM iterations, where nothing was measured and the estimator does not say: by step, or by start.
 ITERATIONS: Final = {"gradient": 300, "signs": 45, "random": 70}
+IN_ROUNDS: Final = 1.4  # iterations of learning in rounds, relative to those on all slices: most are cheap
 SINGLE: Final = 0.63  # time of an E-step in float32, relative to float64
 RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
@@ -105,9 +107,12 @@ class CostModel:
         """Expected seconds of one run on one core."""
         kind = kind_of(point)
         words = (point.learner.step, point.learner.start)
-        default = _estimator(point).iterations or next(
+        estimator = _estimator(point)
+        default: float = estimator.iterations or next(
             ITERATIONS[word] for word in words if word in ITERATIONS
         )
+        if takes_rounds(point.learner, estimator, point.data.length):
+            default *= IN_ROUNDS
         iterations = min(
             self.iterations.get(kind, default), iteration_limit(point.learner, point.model.hidden)
         )
