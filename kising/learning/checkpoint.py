@@ -86,8 +86,10 @@ def _rounds(found: Mapping[str, Any]) -> Rounds | None:
     return Rounds(
         rest=Couplings(*(own[name] for name in BLOCKS)),
         left=int(own["left"]),
+        arrived=bool(own["arrived"]),
         given_up=int(own["given_up"]),
         sizes=own["sizes"],
+        iterations=own["iterations"],
         start=own["start"],
         best=own["best"],
         history=_history(own),

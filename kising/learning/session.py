@@ -217,7 +217,7 @@ class Session:
             settled,
             problem,
             self.learner,
-            crawls=step.crawls(state),
+            crawls=step.crawls(state, max(sizes)),
             counts=step.counts(state),
         )
         row = trace_row(

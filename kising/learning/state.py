@@ -152,10 +152,14 @@ class Rounds(NamedTuple):
     """what the other slices added to the gradient when all were last gone through; zero before that"""
     left: int
     """iterations on part of the slices before all are gone through again"""
+    arrived: bool
+    """whether those of the last round came as far as they were to go"""
     given_up: int
     """the iteration from which on all slices are gone through in every one; -1 where that is not so"""
     sizes: Array
     """the largest step of any block in each iteration on all slices so far, (k,)"""
+    iterations: npt.NDArray[np.int64]
+    """the numbers of these iterations, (k,)"""
     start: Array
     """the couplings of the last of these, (n,)"""
     best: Array

@@ -101,8 +101,9 @@ def test_scores_forecasts_and_states_are_those_of_the_whole_past(found: Fit) -> 
         total += np.exp(enumerate_paths(c, np.vstack([visible[: k + 2], s])).log_likelihood - past)
     assert forecast[k, i] == pytest.approx(total, abs=1e-10)
     both = found.forecast([visible, visible[:4]])
-    np.testing.assert_array_equal(both[0], forecast)
-    np.testing.assert_array_equal(both[1], forecast[:2])
+    # On some CPUs the last bit of a product of matrices depends on their shape.
+    np.testing.assert_allclose(both[0], forecast, rtol=1e-14)
+    np.testing.assert_allclose(both[1], forecast[:2], rtol=1e-14)
 
 
 def test_the_training_likelihood_is_that_of_its_slices(found: Fit) -> None:

@@ -88,7 +88,7 @@ COUPLED = {**USUAL, "hidden_couplings": True}
 PAPER = {"estimator": "bp", "step": "gradient", "estep_damping": 0.0, "max_iterations": 60}
 #: name: (network, options that differ from FIT). Approximate averages make learning sensitive to rounding: where it
 #: does not converge soon, two kinds of CPU part after 50 to 100 iterations (naive mean field after 7), so these end
-#: before that.
+#: before that. So does sampling on a sparse network.
 FITS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "exact": ("small", {}),
     "exact random": ("small", {"start": "random"}),
@@ -105,7 +105,7 @@ FITS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gibbs": ("small", {"estimator": "gibbs"}),
     "gibbs random": ("small", {"estimator": "gibbs", "start": "random", "prior": 3.0, "errors": True}),
     "gibbs starts": ("small", {"estimator": "gibbs", "start": "random", "starts": 3}),
-    "gibbs sparse": ("sparse", {"estimator": "gibbs", "prior": 3.0}),
+    "gibbs sparse": ("sparse", {"estimator": "gibbs", "prior": 3.0, "max_iterations": 40}),
     "gibbs usual": ("small", {**USUAL, "estimator": "gibbs", "errors": True}),
     "gibbs coupled": ("small", {**COUPLED, "estimator": "gibbs", "max_iterations": 80}),
     **{f"bp {rule}": ("small", {"estimator": "bp", "correlations": rule}) for rule in RULES},
@@ -193,7 +193,8 @@ def measure(name: str) -> dict[str, Any]:
 
 def tolerance(name: str) -> float:
     """The relative difference that another kind of CPU may make. Counts and words may not differ at all."""
-    if "float32" in name:
+    # Learning from samples is in float32 too.
+    if "float32" in name or name.startswith("fit gibbs"):
         return 1e-4
     return 1e-6 if name.startswith(("draw", "e-step")) else 1e-5
 

@@ -66,8 +66,10 @@ class Step(ABC):
         """Whether an iteration counts for the verdict; one that does not leaves `held` as it was."""
         return True
 
-    def crawls(self, state: EMState) -> bool:
-        """Whether further iterations would change nothing that matters, and not end in convergence either."""
+    def crawls(self, state: EMState, size: float) -> bool:
+        """Whether further iterations would change nothing that matters, and not end in convergence either. `size` is
+        the largest relative size of a block's step.
+        """
         return False
 
     def missing(self, state: EMState) -> dict[str, str]:

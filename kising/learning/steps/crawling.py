@@ -13,7 +13,8 @@ WINDOWS,
     it is at least as many tolerances as the window asks for: steps that are nearly there are watched for longer,
     because some of them arrive after a pause
 
-Where learning went in rounds first (`steps.rounds`), the smallest step of a round stands for the window before.
+In rounds (`steps.rounds`), the last two take the place of the window and all others that of the window before; steps
+are those of iterations on all slices. Where rounds were given up, their smallest step stands for the window before.
 """
 
 from collections.abc import Sequence
@@ -52,9 +53,17 @@ def is_out_of_reach(sizes: Array, tolerance: float, left: int, window: Window) -
     """
     n = window.length
     before, lately = np.min(sizes[-2 * n : -n]), np.min(sizes[-n:])
-    if lately < window.least * tolerance:
+    watched = bool(lately >= window.least * tolerance)
+    return watched and shrinks_too_slowly(before, lately, n, tolerance, left)
+
+
+def shrinks_too_slowly(before: float, lately: float, iterations: int, tolerance: float, left: int) -> bool:
+    """Whether steps that shrank from `before` to `lately` in this number of iterations will not pass the tolerance in
+    those that are left.
+    """
+    if lately < tolerance:
         return False
     if lately >= before:
         return True
-    windows = np.log(lately / tolerance) / np.log(before / lately)
-    return bool(n * windows > left)
+    times = np.log(lately / tolerance) / np.log(before / lately)
+    return bool(iterations * times > left)

@@ -12,7 +12,8 @@ rounds makes up for that.
 Before the first round, iterations go through the part alone, until their steps are as small as the part's own
 distance from the end. Where two rounds have hardly made the step smaller, or one has made it much larger, the part says
 too little: learning returns to where the step was smallest, and goes through all slices in every iteration from there
-on. So it never ends as `stalled` because of the part.
+on. This is not so where the step is already near the tolerance, and the iterations on the part do not get anywhere
+either: then learning crawls as it would on all slices, and ends as `stalled` (`steps.crawling`).
 """
 
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from kising.estimators.gradient import Gradient
 from kising.estimators.slices import Slices
 from kising.learning.layout import flatten, slopes
 from kising.learning.state import Rounds, no_history
+from kising.learning.steps.crawling import shrinks_too_slowly
 from kising.model import Array, BondScales, Couplings
 from kising.options import EARLY_ITERATIONS, ROUND
 
@@ -34,13 +36,25 @@ NEAR_AT_FIRST = 2e-3
 # Rounds are given up where a step on all slices is larger than this share of the one two rounds before, or than so many
 # times the smallest.
 SLOW, MISLED = 0.7, 2.0
+# In tolerances: below this, steps that hardly shrink are those of a crawl.
+NEARLY_THERE = 10.0
 
 
 def before_rounds(couplings: Couplings, scales: BondScales) -> Rounds:
     """The state before the first iteration."""
     here = flatten(couplings, scales)
     nothing = Couplings(*(np.zeros_like(x) for x in couplings))
-    return Rounds(nothing, EARLY_ITERATIONS, -1, np.empty(0), here, here, no_history(here.size))
+    return Rounds(
+        rest=nothing,
+        left=EARLY_ITERATIONS,
+        arrived=True,
+        given_up=-1,
+        sizes=np.empty(0),
+        iterations=np.empty(0, np.int64),
+        start=here,
+        best=here,
+        history=no_history(here.size),
+    )
 
 
 def of_all(
@@ -64,9 +78,10 @@ def round_begun(rounds: Rounds, here: Array, size: float, tolerance: float, iter
     """After an iteration on all slices whose largest step was `size`."""
     sizes = np.append(rounds.sizes, size)
     least = np.min(sizes)
-    slow = len(sizes) > 2 and size > SLOW * sizes[-3]
+    slow = len(sizes) > 2 and size > SLOW * sizes[-3] and not _is_creeping(rounds, size, tolerance)
     return rounds._replace(
         sizes=sizes,
+        iterations=np.append(rounds.iterations, iteration),
         start=here,
         best=here if size == least else rounds.best,
         # Where steps are as small as they need be, the verdict wants to see all slices again.
@@ -76,6 +91,22 @@ def round_begun(rounds: Rounds, here: Array, size: float, tolerance: float, iter
 
 
 def part_used(rounds: Rounds, size: float) -> Rounds:
-    """After an iteration on part of the slices."""
+    """After an iteration on part of the slices whose largest step was `size`."""
     goal = FAR_ENOUGH * rounds.sizes[-1] if rounds.sizes.size else NEAR_AT_FIRST
-    return rounds._replace(left=0 if size < goal else rounds.left - 1)
+    return rounds._replace(left=0 if size < goal else rounds.left - 1, arrived=bool(size < goal))
+
+
+def rounds_crawl(rounds: Rounds, size: float, tolerance: float, iteration: int, limit: int) -> bool:
+    """Whether, by the last two rounds, steps stay above the tolerance until the limit of iterations; `size` is that of
+    the iteration on all slices that ends the second.
+    """
+    if len(rounds.sizes) < 2 or not _is_creeping(rounds, size, tolerance):
+        return False
+    sizes = np.append(rounds.sizes, size)
+    passed = iteration - int(rounds.iterations[-2])
+    return shrinks_too_slowly(np.min(sizes[:-2]), np.min(sizes[-2:]), passed, tolerance, limit - iteration)
+
+
+def _is_creeping(rounds: Rounds, size: float, tolerance: float) -> bool:
+    """Whether steps are small and the part is not what keeps them from becoming smaller."""
+    return size < NEARLY_THERE * tolerance and not rounds.arrived

@@ -28,7 +28,14 @@ from kising.learning.steps.crawling import (
     is_out_of_reach,
     is_still,
 )
-from kising.learning.steps.rounds import before_rounds, of_all, part_used, round_begun, with_rest
+from kising.learning.steps.rounds import (
+    before_rounds,
+    of_all,
+    part_used,
+    round_begun,
+    rounds_crawl,
+    with_rest,
+)
 from kising.learning.verdict import relative_sizes
 from kising.model import Array, Couplings
 from kising.options import Learner, is_long, iteration_limit, slices_of_part, takes_rounds
@@ -141,11 +148,22 @@ class ScaledStep(Step):
         # With exact averages learning converges. Approximate ones are not a gradient, and may go round without end.
         return not self.estep.estimator.unbiased
 
-    def crawls(self, state: EMState) -> bool:
-        """Looked at every few iterations, of those that go through all slices one after the other."""
-        if not self._may_crawl or _rounds(state) is not None or state.iteration % EVERY:
+    def crawls(self, state: EMState, size: float) -> bool:
+        """Looked at in every iteration that begins a round and, without rounds, every few iterations."""
+        if not self._may_crawl:
             return False
-        return any(self._crawls_over(window, state) for window in WINDOWS)
+        rounds = _rounds(state)
+        if rounds is not None:
+            return not self._uses_part(state) and self._round_crawls(rounds, state, size)
+        return state.iteration % EVERY == 0 and any(self._crawls_over(window, state) for window in WINDOWS)
+
+    def _round_crawls(self, rounds: Rounds, state: EMState, size: float) -> bool:
+        tolerance, began = self.learner.tolerance, rounds.history.points
+        if len(began) < 2 or not rounds_crawl(rounds, size, tolerance, state.iteration, self._limit):
+            return False
+        moves = flatten(state.couplings, self.problem.scales) - began[-2]
+        passed = state.iteration - int(rounds.iterations[-2])
+        return is_still([moves[part] for part in places(state.couplings)], passed)
 
     def _crawls_over(self, window: Window, state: EMState) -> bool:
         sizes = _step_sizes(state)

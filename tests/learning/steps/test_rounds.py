@@ -16,13 +16,24 @@ from kising.learning.checkpoint import load, save
 from kising.learning.layout import flatten, slopes
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
-from kising.learning.state import EMState
+from kising.learning.state import EMState, Rounds
 from kising.learning.steps import scaled
 from kising.learning.steps.crawling import EVERY, WINDOWS
-from kising.learning.steps.rounds import before_rounds, of_all, round_begun, with_rest
+from kising.learning.steps.rounds import (
+    FAR_ENOUGH,
+    MISLED,
+    NEARLY_THERE,
+    before_rounds,
+    of_all,
+    part_used,
+    round_begun,
+    rounds_crawl,
+    with_rest,
+)
 from kising.options import EARLY_ITERATIONS, ROUND, Learner, passes, slices_of_part
 
 PART, REST = 1000, 7000
+TOLERANCE = 1e-4
 
 
 def states_of(session: Session) -> list[EMState]:
@@ -251,3 +262,82 @@ def test_after_rounds_that_were_given_up_steps_are_compared_with_the_best_of_the
     for sizes in compared:
         assert sizes[0] == np.min(last.rounds.sizes)
         assert sizes[1:] == list(of_steps[: len(sizes) - 1])
+
+
+def crept(sizes: list[float], *, arrived: bool = False) -> Rounds:
+    """Rounds of seven iterations whose steps on all slices had these sizes."""
+    rounds = before_rounds(NETWORK, nominal_scales(8, 2))
+    for k, size in enumerate(sizes):
+        rounds = round_begun(rounds, rounds.start, size, TOLERANCE, 10 + 7 * k)
+    return rounds._replace(arrived=arrived)
+
+
+@pytest.mark.parametrize(
+    ("size", "arrived", "given_up"),
+    [
+        (5 * TOLERANCE, True, True),
+        (5 * TOLERANCE, False, False),  # not the part is to blame
+        (NEARLY_THERE * TOLERANCE, False, True),
+        (5 * MISLED * TOLERANCE, False, True),
+    ],
+)
+def test_small_steps_that_hardly_shrink_on_the_part_either_are_no_reason_to_give_it_up(
+    size: float, arrived: bool, given_up: bool
+) -> None:
+    rounds = crept([5 * TOLERANCE, 5 * TOLERANCE], arrived=arrived)
+    assert (round_begun(rounds, rounds.start, size, TOLERANCE, 24).given_up == 25) == given_up
+
+
+def test_rounds_crawl_where_steps_shrink_too_slowly_for_the_iterations_left() -> None:
+    rounds = crept([8 * TOLERANCE, 6 * TOLERANCE])
+    iteration, size = 24, 4 * TOLERANCE
+    # Halved in the 14 iterations of two rounds: another 28 are needed.
+    assert rounds_crawl(rounds, size, TOLERANCE, iteration, iteration + 27)
+    assert not rounds_crawl(rounds, size, TOLERANCE, iteration, iteration + 29)
+
+
+@pytest.mark.parametrize("before", [[], [5 * TOLERANCE]])
+def test_one_round_is_too_little_to_judge(before: list[float]) -> None:
+    assert not rounds_crawl(crept(before), 5 * TOLERANCE, TOLERANCE, 100, 101)
+
+
+@pytest.mark.parametrize(
+    ("size", "arrived", "crawls"),
+    [
+        (5 * TOLERANCE, False, True),
+        (5 * TOLERANCE, True, False),  # the part says too little: see what all slices say
+        (NEARLY_THERE * TOLERANCE, False, False),
+        (0.9 * TOLERANCE, False, False),  # settled, and waiting for the verdict
+    ],
+)
+def test_only_small_steps_crawl_in_rounds(size: float, arrived: bool, crawls: bool) -> None:
+    rounds = crept([size, size], arrived=arrived)
+    assert rounds_crawl(rounds, size, TOLERANCE, 24, 300) == crawls
+
+
+def test_whether_the_part_came_as_far_as_it_was_to_go_is_remembered() -> None:
+    rounds = crept([1.0])
+    for _ in range(ROUND):
+        rounds = part_used(rounds, 2 * FAR_ENOUGH)
+    assert (rounds.left, rounds.arrived) == (0, False)
+    rounds = part_used(round_begun(rounds, rounds.start, 1.0, TOLERANCE, 20), 0.5 * FAR_ENOUGH)
+    assert (rounds.left, rounds.arrived) == (0, True)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_learning_that_crawls_in_rounds_ends_where_all_slices_were_used(
+    monkeypatch: pytest.MonkeyPatch, far: bool
+) -> None:
+    """Unless couplings still move."""
+    monkeypatch.setattr(scaled, "rounds_crawl", lambda *_: True)
+    monkeypatch.setattr(scaled, "is_still", lambda *_: not far)
+    session, seen = session_of(monkeypatch, correlations="pair")
+    last = session.run()
+    assert last.rounds is not None
+    if far:
+        assert last.outcome == "converged"
+        return
+    assert (last.outcome, last.rounds.given_up) == ("stalled", -1)
+    assert seen[-2:] == [PART, REST]
+    assert seen.count(REST) == 3
+    assert "shrinks too slowly" in session.step.missing(last)["K"]
