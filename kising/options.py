@@ -49,6 +49,10 @@ EARLY_ITERATIONS: Final = 20
 are then further from the end than few slices can tell"""
 ROUND: Final = 6
 """most such iterations between two that go through all slices (`learning.steps.rounds`)"""
+USUALLY_EARLY: Final = 12
+USUALLY_WHOLE: Final = 1 / 3
+"""for estimates of cost, measured: how many of the first iterations there are, and the share of the later ones that go
+through all slices. It is one in ROUND + 1 while rounds lead somewhere; in the end, and where they do not, it is all."""
 LEAST_PART: Final = 10_000
 LARGEST_PART: Final = 40_000
 """how many slices they use at least and at most; between that, an eighth of the recording"""
@@ -528,11 +532,12 @@ def slices_of_part(n_slices: int) -> int:
 
 
 def passes(learner: Learner, estimator: registry.Estimator, n_slices: int, iterations: float) -> float:
-    """How many times this number of iterations goes through the whole recording."""
+    """How many times this number of iterations goes through the whole recording, on average."""
     if not takes_rounds(learner, estimator, n_slices):
         return iterations
-    share, early = slices_of_part(n_slices) / n_slices, min(EARLY_ITERATIONS, iterations)
-    return early * share + (iterations - early) * (1 + ROUND * share) / (1 + ROUND)
+    share, early = slices_of_part(n_slices) / n_slices, min(USUALLY_EARLY, iterations)
+    later = USUALLY_WHOLE + (1 - USUALLY_WHOLE) * share
+    return early * share + (iterations - early) * later
 
 
 def iteration_limit(learner: Learner, hidden: int, *, gaps: bool = False) -> int:

@@ -39,9 +39,10 @@ from kising.version import NUMERICS
 if TYPE_CHECKING:
     from kising.sweep.plan import Point, Run
 
-PRICE: Final = 1.6e-9  # seconds per operation, where nothing was measured
-# EM iterations, where nothing was measured and the estimator does not say: by step, or by start.
-ITERATIONS: Final = {"gradient": 300, "signs": 45, "random": 70}
+PRICE: Final = 1.2e-9  # seconds per operation, where nothing was measured; 0.6e-9 to 1.6e-9 on two machines
+# EM iterations, where nothing was measured and the estimator does not say: by rule for pair averages (where they are not
+# corrected, most runs diverge early), by step, or by start.
+ITERATIONS: Final = {"iterated": 150, "gradient": 600, "signs": 45, "random": 70}
 IN_ROUNDS: Final = 1.4  # iterations of learning in rounds, relative to those on all slices: most are cheap
 SINGLE: Final = 0.63  # time of an E-step in float32, relative to float64
 RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
@@ -106,7 +107,7 @@ class CostModel:
     def seconds(self, point: Point) -> float:
         """Expected seconds of one run on one core."""
         kind = kind_of(point)
-        words = (point.learner.step, point.learner.start)
+        words = (point.learner.correlations, point.learner.step, point.learner.start)
         estimator = _estimator(point)
         default: float = estimator.iterations or next(
             ITERATIONS[word] for word in words if word in ITERATIONS

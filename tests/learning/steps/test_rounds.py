@@ -30,7 +30,7 @@ from kising.learning.steps.rounds import (
     rounds_crawl,
     with_rest,
 )
-from kising.options import EARLY_ITERATIONS, ROUND, Learner, passes, slices_of_part
+from kising.options import EARLY_ITERATIONS, ROUND, USUALLY_EARLY, Learner, passes, slices_of_part
 
 PART, REST = 1000, 7000
 TOLERANCE = 1e-4
@@ -219,11 +219,16 @@ def test_passes_count_what_iterations_cost() -> None:
     learner, bp = Learner(estimator="bp"), entry("bp")
     assert passes(learner, bp, 1000, 50) == 50
     assert passes(learner, bp, 80_000, 8) == 1.0
-    rounds = 5
-    iterations = EARLY_ITERATIONS + rounds * (1 + ROUND)
-    assert passes(learner, bp, 80_000, iterations) == pytest.approx(
-        EARLY_ITERATIONS / 8 + rounds * (1 + ROUND / 8)
-    )
+    # Two thirds of the later iterations go through an eighth of the slices.
+    assert passes(learner, bp, 80_000, USUALLY_EARLY + 24) == pytest.approx(USUALLY_EARLY / 8 + 8 + 16 / 8)
+
+
+def test_passes_are_near_those_that_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, seen = session_of(monkeypatch, correlations="pair")
+    last = session.run()
+    assert last.outcome == "converged"
+    estimate = passes(session.learner, entry("bp"), PART + REST, last.iteration)
+    assert estimate == pytest.approx(sum(seen) / (PART + REST), rel=0.5)
 
 
 def test_learning_stalls_only_where_all_slices_were_used_one_after_the_other(
