@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from kising.sweep.plan import Point, Run
 
 PRICE: Final = 1.2e-9  # seconds per operation, where nothing was measured; 0.6e-9 to 1.6e-9 on two machines
-# EM iterations, where nothing was measured and the estimator does not say: by rule for pair averages (where they are not
-# corrected, most runs diverge early), by step, or by start.
+# EM iterations, where nothing was measured and the estimator does not say: by rule for pair averages (most runs diverge
+# early where these are not corrected), by step, or by start.
 ITERATIONS: Final = {"iterated": 150, "gradient": 600, "signs": 45, "random": 70}
 IN_ROUNDS: Final = 1.4  # iterations of learning in rounds, relative to those on all slices: most are cheap
 SINGLE: Final = 0.63  # time of an E-step in float32, relative to float64
