@@ -37,7 +37,9 @@ class Window(NamedTuple):
     """the smallest step that it is for, in units of `tolerance`"""
 
 
-WINDOWS = (Window(10, 10.0), Window(15, 1.0))
+# In tolerances: steps below this are nearly there.
+NEARLY_THERE = 10.0
+WINDOWS = (Window(10, NEARLY_THERE), Window(15, 1.0))
 REMEMBERED = max(window.length for window in WINDOWS) // EVERY
 """how many earlier couplings are kept, one per EVERY iterations"""
 

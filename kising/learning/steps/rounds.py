@@ -25,7 +25,7 @@ from kising.estimators.gradient import Gradient
 from kising.estimators.slices import Slices
 from kising.learning.layout import flatten, slopes
 from kising.learning.state import Rounds, no_history
-from kising.learning.steps.crawling import shrinks_too_slowly
+from kising.learning.steps.crawling import NEARLY_THERE, shrinks_too_slowly
 from kising.model import Array, BondScales, Couplings
 from kising.options import EARLY_ITERATIONS, ROUND
 
@@ -36,8 +36,6 @@ NEAR_AT_FIRST = 2e-3
 # Rounds are given up where a step on all slices is larger than this share of the one two rounds before, or than so many
 # times the smallest.
 SLOW, MISLED = 0.7, 2.0
-# In tolerances: below this, steps that hardly shrink are those of a crawl.
-NEARLY_THERE = 10.0
 
 
 def before_rounds(couplings: Couplings, scales: BondScales) -> Rounds:

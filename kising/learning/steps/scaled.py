@@ -161,9 +161,11 @@ class ScaledStep(Step):
         tolerance, began = self.learner.tolerance, rounds.history.points
         if len(began) < 2 or not rounds_crawl(rounds, size, tolerance, state.iteration, self._limit):
             return False
-        moves = flatten(state.couplings, self.problem.scales) - began[-2]
-        passed = state.iteration - int(rounds.iterations[-2])
-        return is_still([moves[part] for part in places(state.couplings)], passed)
+        return self._is_still_since(began[-2], state.iteration - int(rounds.iterations[-2]), state)
+
+    def _is_still_since(self, there: Array, iterations: int, state: EMState) -> bool:
+        moves = flatten(state.couplings, self.problem.scales) - there
+        return is_still([moves[part] for part in places(state.couplings)], iterations)
 
     def _crawls_over(self, window: Window, state: EMState) -> bool:
         sizes = _step_sizes(state)
@@ -174,10 +176,9 @@ class ScaledStep(Step):
             watched = window.length + 1
         if len(sizes) < watched:
             return False
-        here = flatten(state.couplings, self.problem.scales)
-        moves = here - state.history.marks[-(window.length // EVERY)]
+        there = state.history.marks[-(window.length // EVERY)]
         left = self._limit - state.iteration
-        return is_still([moves[part] for part in places(state.couplings)], window.length) and is_out_of_reach(
+        return self._is_still_since(there, window.length, state) and is_out_of_reach(
             sizes, self.learner.tolerance, left, window
         )
 

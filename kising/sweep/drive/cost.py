@@ -39,7 +39,7 @@ from kising.version import NUMERICS
 if TYPE_CHECKING:
     from kising.sweep.plan import Point, Run
 
-PRICE: Final = 1.2e-9  # seconds per operation, where nothing was measured; 0.6e-9 to 1.6e-9 on two machines
+PRICE: Final = 1.2e-9  # seconds per operation, where nothing was measured
 # EM iterations, where nothing was measured and the estimator does not say: by rule for pair averages (most runs diverge
 # early where these are not corrected), by step, or by start.
 ITERATIONS: Final = {"iterated": 150, "gradient": 600, "signs": 45, "random": 70}

@@ -18,11 +18,10 @@ from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
 from kising.learning.state import EMState, Rounds
 from kising.learning.steps import scaled
-from kising.learning.steps.crawling import EVERY, WINDOWS
+from kising.learning.steps.crawling import EVERY, NEARLY_THERE, WINDOWS
 from kising.learning.steps.rounds import (
     FAR_ENOUGH,
     MISLED,
-    NEARLY_THERE,
     before_rounds,
     of_all,
     part_used,
@@ -281,7 +280,7 @@ def crept(sizes: list[float], *, arrived: bool = False) -> Rounds:
     ("size", "arrived", "given_up"),
     [
         (5 * TOLERANCE, True, True),
-        (5 * TOLERANCE, False, False),  # not the part is to blame
+        (5 * TOLERANCE, False, False),  # the part is not to blame
         (NEARLY_THERE * TOLERANCE, False, True),
         (5 * MISLED * TOLERANCE, False, True),
     ],
