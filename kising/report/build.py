@@ -205,7 +205,7 @@ def _provenance(directory: SweepDirectory, runs: pd.DataFrame) -> dict[str, str]
 def _finding(found: Finding) -> dict[str, Any]:
     value, low, high = (_plain(number) for number in found.measured)
     measured = {"value": value, "low": low, "high": high}
-    return found._asdict() | {"measured": measured}
+    return found._asdict() | {"measured": measured, "more": _plain(found.more), "decision": found.decision}
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

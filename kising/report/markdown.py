@@ -87,7 +87,7 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for row in rows:
             measured = row["measured"]
             interval = f"{_number(measured['low'])} .. {_number(measured['high'])}"
-            cells = (row["where"], row["quantity"], _number(measured["value"]), interval, row["verdict"])
+            cells = (row["where"], row["quantity"], _number(measured["value"]), interval, row["decision"])
             yield f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 

@@ -45,7 +45,7 @@ th, td { text-align: right; vertical-align: top; padding: 0.25rem 0.7rem; border
 th { font-weight: 600; }
 th:first-child, td:first-child { text-align: left; }
 .claims td, .claims th { text-align: left; white-space: normal; }
-.verdict { font-weight: 600; } .claims .verdict { white-space: nowrap; }
+.verdict { font-weight: 600; }
 .holds::before { content: "\\2713  "; } .fails::before { content: "\\2717  "; } .unknown::before { content: "?  "; }
 .holds { color: var(--good); } .fails { color: var(--bad); } .unknown { color: var(--soft); }
 small, .soft { color: var(--soft); font-weight: 400; font-size: 0.875rem; }
@@ -249,7 +249,7 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
         cells = (
             ("", escape(found.where or "all runs")),
             ("", f"<b>{_measured(found)}</b> <small>{escape(found.quantity)}</small>"),
-            (f"verdict {_CLASSES[found.verdict]}", found.verdict),
+            (f"verdict {_CLASSES[found.verdict]}", found.decision),
         )
         yield (
             "<tr>"

@@ -10,13 +10,16 @@ from support.rows import make_runs
 
 from kising.report.claims.paper import claims
 from kising.report.claims.verdicts import (
+    ABOVE_ZERO,
+    BELOW_ZERO,
+    Finding,
     Measured,
-    above_zero,
-    below_zero,
+    Range,
     difference,
     inside,
     mean,
     slope,
+    times_as_many,
 )
 
 NONE = pd.DataFrame()
@@ -32,13 +35,51 @@ def noise(seed: int):
 
 
 def test_verdicts_want_the_whole_interval() -> None:
-    assert inside(Measured(-0.5, -0.55, -0.45), -0.6, -0.4) == "holds"
-    assert inside(Measured(-0.5, -0.65, -0.35), -0.6, -0.4) == "not enough data"
-    assert inside(Measured(-0.2, -0.25, -0.15), -0.6, -0.4) == "does not hold"
-    assert inside(Measured(-0.5, np.nan, np.nan), -0.6, -0.4) == "not enough data"
-    assert below_zero(Measured(-1, -2, -0.1)) == above_zero(Measured(1, 0.1, 2)) == "holds"
-    assert below_zero(Measured(0, -1, 1)) == above_zero(Measured(0, -1, 1)) == "not enough data"
-    assert below_zero(Measured(1, 0.1, 2)) == above_zero(Measured(-1, -2, -0.1)) == "does not hold"
+    around = Range(-0.6, -0.4)
+    assert inside(Measured(-0.5, -0.55, -0.45), around) == "holds"
+    assert inside(Measured(-0.5, -0.65, -0.35), around) == "not enough data"
+    assert inside(Measured(-0.2, -0.25, -0.15), around) == "does not hold"
+    assert inside(Measured(-0.5, np.nan, np.nan), around) == "not enough data"
+    below, above = Measured(-1, -2, -0.1), Measured(1, 0.1, 2)
+    assert inside(below, BELOW_ZERO) == inside(above, ABOVE_ZERO) == "holds"
+    for unclear in (Measured(0, -1, 1), Measured(-1, -np.inf, 1), Measured(-1, np.nan, np.nan)):
+        assert inside(unclear, BELOW_ZERO) == inside(unclear, ABOVE_ZERO) == "not enough data"
+    assert inside(above, BELOW_ZERO) == inside(below, ABOVE_ZERO) == "does not hold"
+
+
+@pytest.mark.parametrize("value", [-0.47, -0.45, -0.42, -0.37, -0.3, -0.65])
+def test_as_many_realizations_as_are_asked_for_decide(value: float) -> None:
+    """The interval shrinks as one over the square root of their number."""
+    expected = Range(-0.6, -0.4)
+    measured = Measured(value, value - 0.3, value + 0.3)
+    times = times_as_many(measured, expected)
+    for number, clear in ((1.01 * times, True), (0.99 * times, False)):
+        half = 0.3 / np.sqrt(number)
+        verdict = inside(Measured(value, value - half, value + half), expected)
+        assert (verdict != "not enough data") == clear
+
+
+def test_how_many_more_is_said_only_where_it_is_known() -> None:
+    assert times_as_many(Measured(-1, -3, 1), BELOW_ZERO) == pytest.approx(4)
+    assert times_as_many(Measured(0, -1, 1), BELOW_ZERO) == np.inf
+    for known in (Measured(-1, -2, -0.1), Measured(1, 0.1, 2), Measured(-1, np.nan, np.nan)):
+        assert np.isnan(times_as_many(known, BELOW_ZERO))
+
+
+@pytest.mark.parametrize(
+    ("measured", "decision"),
+    [
+        (Measured(-1, -2, -0.1), "holds"),
+        (Measured(-1, -3, 1), "not enough data (about 4 times as many realizations would decide)"),
+        (Measured(-1, -11, 9), "not enough data (more than 50 times as many realizations would decide)"),
+        (Measured(0, -1, 1), "not enough data"),
+    ],
+)
+def test_an_open_verdict_says_what_would_decide_it(measured: Measured, decision: str) -> None:
+    one = Finding.expecting(
+        BELOW_ZERO, figure="7", claim="", where="", quantity="", measured=measured, rule=""
+    )
+    assert one.decision == decision
 
 
 def test_mean_has_the_t_interval() -> None:
@@ -95,14 +136,25 @@ def strengths(counts: dict[float, list[int]], runs: int = 20):
 
 
 def test_weaker_couplings_need_longer_recordings() -> None:
-    claim = "weaker"
-    slower = [f for f in found(strengths({1.0: [18, 19, 19], 0.1: [0, 1, 19]}), "4") if claim in f.claim]
-    assert {one.verdict for one in slower} == {"holds"}
-    assert slower[0].measured.value == pytest.approx(2)
-    faster = [f for f in found(strengths({1.0: [0, 1, 19], 0.1: [19, 19, 19]}), "4") if claim in f.claim]
-    assert {one.verdict for one in faster} == {"does not hold"}
-    same = [f for f in found(strengths({1.0: [19, 19, 19], 0.1: [19, 19, 19]}), "4") if claim in f.claim]
-    assert {one.verdict for one in same} == {"not enough data"}
+    def verdicts(counts: dict[float, list[int]], runs: int = 20) -> set[str]:
+        return {f.verdict for f in found(strengths(counts, runs), "4") if "weaker" in f.claim}
+
+    assert verdicts({1.0: [18, 19, 19], 0.1: [0, 1, 19]}) == {"holds"}
+    assert verdicts({1.0: [0, 1, 19], 0.1: [19, 19, 19]}) == {"does not hold"}
+    assert verdicts({1.0: [19, 19, 19], 0.1: [18, 19, 19]}) == {"does not hold"}
+    assert verdicts({1.0: [1, 3, 4], 0.1: [0, 2, 4]}, 4) == {"not enough data"}
+    # Also where half of the runs converge at no length.
+    assert verdicts({1.0: [7, 8, 9], 0.1: [0, 0, 0]}) == {"holds"}
+
+
+def test_the_shift_is_the_area_between_the_curves() -> None:
+    """Of ten networks in twenty, learning converges one decade later; at the ends a length counts half."""
+    (shift,) = {
+        f.measured.value
+        for f in found(strengths({1.0: [0, 20, 20], 0.1: [0, 10, 20]}), "4")
+        if "weaker" in f.claim
+    }
+    assert shift == pytest.approx(0.5)
 
 
 def test_networks_of_which_none_converge_say_nothing_of_lengths() -> None:

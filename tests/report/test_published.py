@@ -57,7 +57,8 @@ def test_the_page_has_command_versions_claims_and_figures(published: Path) -> No
         assert f"**{claim['claim']}**" in text
         assert row in text
         if low is not None:
-            assert f"{low:.4g} .. {high:.4g} | {claim['verdict']} |" in text
+            assert f"{low:.4g} .. {high:.4g} | {claim['decision']} |" in text
+            assert claim["decision"].startswith(claim["verdict"])
     drawn = [line.partition("](")[2].rstrip(")") for line in text.splitlines() if line.startswith("![")]
     assert len(drawn) == 4
     assert all((published / name).stat().st_size > 1000 for name in drawn)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from kising.report.claims.verdicts import Finding, Measured, below_zero, inside, log_ratio, mean
+from kising.report.claims.verdicts import BELOW_ZERO, Finding, Measured, Range, log_ratio, mean
 from kising.report.figures.views import groups, joined, varied
 from kising.report.summary import bonds_of
 
@@ -19,38 +19,40 @@ SAME: Final = 0.02
 def estimator_claims(runs: pd.DataFrame) -> Iterator[Finding]:
     """Findings on pairs of estimators."""
     for where, block, measured, pairs in _pairs(runs, "bp", "tap"):
-        yield Finding(
-            "9",
-            "Belief propagation gives smaller errors than TAP.",
-            joined(where, block),
-            f"mean log ratio of RMSE, BP over TAP, on {pairs} pairs of runs of which neither diverged",
-            measured,
-            below_zero(measured),
-            "holds: the interval is below 0",
+        yield Finding.expecting(
+            BELOW_ZERO,
+            figure="9",
+            claim="Belief propagation gives smaller errors than TAP.",
+            where=joined(where, block),
+            quantity=_ratio_of("BP", "TAP", pairs),
+            measured=measured,
+            rule="holds: the interval is below 0",
         )
     # At the longest recordings, where the likelihood has a single maximum.
     longest = runs[runs["data.length"] == runs["data.length"].max()] if len(runs) else runs
     for where, block, measured, pairs in _pairs(longest, "gibbs", "exact"):
-        yield Finding(
-            "kising",
-            "Learning from samples has the same error as learning with exact averages.",
-            joined(where, block),
-            f"mean log ratio of RMSE, gibbs over exact, at the longest recordings, on {pairs} pairs of runs of which "
-            "neither diverged",
-            measured,
-            inside(measured, float(np.log(1 - SAME)), float(np.log(1 + SAME))),
-            f"holds: the interval lies within ±{SAME:.0%}",
+        yield Finding.expecting(
+            Range(float(np.log(1 - SAME)), float(np.log(1 + SAME))),
+            figure="kising",
+            claim="Learning from samples has the same error as learning with exact averages.",
+            where=joined(where, block),
+            quantity=(
+                "mean log ratio of RMSE, gibbs over exact, at the longest recordings, on "
+                f"{pairs} pairs of runs of which neither diverged"
+            ),
+            measured=measured,
+            rule=f"holds: the interval lies within ±{SAME:.0%}",
         )
     for other in ("bp", "tap"):
         for where, block, measured, pairs in _pairs(runs, "gibbs", other):
-            yield Finding(
-                "kising",
-                f"Learning from samples gives smaller errors than {other}.",
-                joined(where, block),
-                f"mean log ratio of RMSE, gibbs over {other}, on {pairs} pairs of runs of which neither diverged",
-                measured,
-                below_zero(measured),
-                "holds: the interval is below 0",
+            yield Finding.expecting(
+                BELOW_ZERO,
+                figure="kising",
+                claim=f"Learning from samples gives smaller errors than {other}.",
+                where=joined(where, block),
+                quantity=_ratio_of("gibbs", other, pairs),
+                measured=measured,
+                rule="holds: the interval is below 0",
             )
 
 
@@ -58,15 +60,19 @@ def correlation_claims(runs: pd.DataFrame) -> Iterator[Finding]:
     """Findings on the rules for pair averages: the pair belief where an average is outside [-1, 1], or other rules."""
     for other, name in (("corrected", "the paper's correction"), ("pair", "the pair belief everywhere")):
         for where, block, measured, pairs in _pairs(runs, "bounded", other, key="learner.correlations"):
-            yield Finding(
-                "kising",
-                f"The pair belief in place of impossible averages gives smaller errors than {name}.",
-                joined(where, block),
-                f"mean log ratio of RMSE, bounded over {other}, on {pairs} pairs of runs of which neither diverged",
-                measured,
-                below_zero(measured),
-                "holds: the interval is below 0",
+            yield Finding.expecting(
+                BELOW_ZERO,
+                figure="kising",
+                claim=f"The pair belief in place of impossible averages gives smaller errors than {name}.",
+                where=joined(where, block),
+                quantity=_ratio_of("bounded", other, pairs),
+                measured=measured,
+                rule="holds: the interval is below 0",
             )
+
+
+def _ratio_of(one: str, other: str, pairs: int) -> str:
+    return f"mean log ratio of RMSE, {one} over {other}, on {pairs} pairs of runs of which neither diverged"
 
 
 def _pairs(

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from kising.report.claims.verdicts import Finding, Measured, below_zero, inside, log_ratio, mean
+from kising.report.claims.verdicts import BELOW_ZERO, Finding, Measured, Range, log_ratio, mean
 from kising.report.figures.views import groups
 
 #: A block that the data lack costs little where it raises the error of J by no more than this fraction.
@@ -29,24 +29,24 @@ def block_claims(runs: pd.DataFrame) -> Iterator[Finding]:
         for where, part in groups(runs, key):
             measured = _ratio(part, key)
             if (part[strength].fillna(0.0) > 0).all():
-                yield Finding(
-                    "kising",
-                    f"Where a network has {name}, learning them lowers the error of J.",
-                    where,
-                    quantity,
-                    measured,
-                    below_zero(measured),
-                    "holds: the interval is below 0",
+                yield Finding.expecting(
+                    BELOW_ZERO,
+                    figure="kising",
+                    claim=f"Where a network has {name}, learning them lowers the error of J.",
+                    where=where,
+                    quantity=quantity,
+                    measured=measured,
+                    rule="holds: the interval is below 0",
                 )
             elif (part[strength].fillna(0.0) == 0).all():
-                yield Finding(
-                    "kising",
-                    f"Where a network has no {name}, learning them costs little.",
-                    where,
-                    quantity,
-                    measured,
-                    inside(measured, -np.inf, float(np.log(1 + LITTLE))),
-                    f"holds: the interval lies below +{LITTLE:.0%}",
+                yield Finding.expecting(
+                    Range(-np.inf, float(np.log(1 + LITTLE))),
+                    figure="kising",
+                    claim=f"Where a network has no {name}, learning them costs little.",
+                    where=where,
+                    quantity=quantity,
+                    measured=measured,
+                    rule=f"holds: the interval lies below +{LITTLE:.0%}",
                 )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pandas as pd
 
-from kising.report.claims.verdicts import Finding, Verdict, below_zero, log_ratio, mean
+from kising.report.claims.verdicts import ABOVE_ZERO, BELOW_ZERO, Finding, log_ratio, mean
 from kising.report.figures.views import describe, groups, joined
 from kising.report.summary import bonds_of
 
@@ -31,16 +31,14 @@ def _pruning(runs: pd.DataFrame) -> Iterator[Finding]:
         for block in bonds_of(undiverged) if len(undiverged) else ():
             ratios = log_ratio(undiverged[f"rmse_pruned_{block}"], undiverged[f"rmse_{block}"])
             measured = mean(ratios.groupby(level="realization").mean())
-            verdict: dict[Verdict, Verdict] = {"holds": "does not hold", "does not hold": "holds"}
-            against = below_zero(measured)
-            yield Finding(
-                "8",
-                "Pruning learned couplings by the known sparsity afterwards does not lower the error.",
-                joined(where, block),
-                f"mean log ratio of RMSE, pruned over unpruned; {_by_length(ratios)}",
-                measured,
-                verdict.get(against, against),
-                "holds: the interval is above 0; not: it is below 0",
+            yield Finding.expecting(
+                ABOVE_ZERO,
+                figure="8",
+                claim="Pruning learned couplings by the known sparsity afterwards does not lower the error.",
+                where=joined(where, block),
+                quantity=f"mean log ratio of RMSE, pruned over unpruned; {_by_length(ratios)}",
+                measured=measured,
+                rule="holds: the interval is above 0; not: it is below 0",
             )
 
 
@@ -73,15 +71,17 @@ def _sparse_learning(runs: pd.DataFrame) -> Iterator[Finding]:
                     ratios = log_ratio(mine.loc[common][name], others.loc[common][name])
                     # One number per network: its recordings are prefixes of one recording.
                     measured = mean(ratios.groupby(level="realization").mean())
-                    yield Finding(
-                        "proposed",
-                        claim,
-                        joined(where, describe([key], (value,)), block),
-                        "mean log ratio of RMSE, with over without, on "
-                        f"{len(common)} pairs of runs of which neither diverged; {_by_length(ratios)}",
-                        measured,
-                        below_zero(measured),
-                        "holds: the interval is below 0",
+                    yield Finding.expecting(
+                        BELOW_ZERO,
+                        figure="proposed",
+                        claim=claim,
+                        where=joined(where, describe([key], (value,)), block),
+                        quantity=(
+                            "mean log ratio of RMSE, with over without, on "
+                            f"{len(common)} pairs of runs of which neither diverged; {_by_length(ratios)}"
+                        ),
+                        measured=measured,
+                        rule="holds: the interval is below 0",
                     )
 
 

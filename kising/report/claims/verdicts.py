@@ -13,6 +13,8 @@ from kising.report.summary import CONFIDENCE, fraction
 
 Verdict = Literal["holds", "does not hold", "not enough data"]
 UNKNOWN: Final[Verdict] = "not enough data"
+#: Numbers of realizations beyond this many times those at hand are not told apart.
+MANY: Final = 50.0
 
 
 class Measured(NamedTuple):
@@ -26,6 +28,17 @@ class Measured(NamedTuple):
 NOTHING: Final = Measured(np.nan, np.nan, np.nan)
 
 
+class Range(NamedTuple):
+    """Where a claim expects a number."""
+
+    low: float
+    high: float
+
+
+BELOW_ZERO: Final = Range(-np.inf, 0.0)
+ABOVE_ZERO: Final = Range(0.0, np.inf)
+
+
 class Finding(NamedTuple):
     """A claim, where it was examined, what was measured, and the verdict by which rule."""
 
@@ -36,25 +49,55 @@ class Finding(NamedTuple):
     measured: Measured
     verdict: Verdict
     rule: str
+    more: float = np.nan
+    """how many times as many realizations would decide (`times_as_many`); NaN where that cannot be said"""
+
+    @classmethod
+    def expecting(
+        cls,
+        expected: Range,
+        *,
+        figure: str,
+        claim: str,
+        where: str,
+        quantity: str,
+        measured: Measured,
+        rule: str,
+    ) -> Finding:
+        """A claim that holds if the whole interval lies where it is expected."""
+        verdict, more = inside(measured, expected), times_as_many(measured, expected)
+        return cls(figure, claim, where, quantity, measured, verdict, rule, more)
+
+    @property
+    def decision(self) -> str:
+        """The verdict in words and, where it is open, about how much more would decide."""
+        if not np.isfinite(self.more):
+            return self.verdict
+        times = f"about {self.more:.2g}" if self.more < MANY else f"more than {MANY:g}"
+        return f"{self.verdict} ({times} times as many realizations would decide)"
 
 
-def inside(measured: Measured, low: float, high: float) -> Verdict:
-    """Holds if the whole interval lies within low..high, fails if all of it lies outside; else not enough data."""
+def inside(measured: Measured, expected: Range) -> Verdict:
+    """Holds if the whole interval lies within the range, fails if all of it lies outside; else not enough data."""
     if not np.isfinite([measured.low, measured.high]).all():
         return UNKNOWN
-    if low <= measured.low and measured.high <= high:
+    if expected.low <= measured.low and measured.high <= expected.high:
         return "holds"
-    return "does not hold" if measured.high < low or measured.low > high else UNKNOWN
+    return "does not hold" if measured.high < expected.low or measured.low > expected.high else UNKNOWN
 
 
-def below_zero(measured: Measured) -> Verdict:
-    """Holds if the whole interval is below zero, fails if it is above."""
-    return inside(measured, -np.inf, 0.0) if np.isfinite(measured.low) else UNKNOWN
-
-
-def above_zero(measured: Measured) -> Verdict:
-    """Holds if the whole interval is above zero, fails if it is below."""
-    return inside(measured, 0.0, np.inf) if np.isfinite(measured.low) else UNKNOWN
+def times_as_many(measured: Measured, expected: Range) -> float:
+    """How many times as many realizations would decide, if the value stays as it is and its interval shrinks as one
+    over the square root of their number; NaN where the verdict is clear already or there is no interval.
+    """
+    if inside(measured, expected) != UNKNOWN or not np.isfinite(measured).all():
+        return float("nan")
+    value, low, high = measured
+    reaches = (
+        (edge, high - value if edge > value else value - low) for edge in expected if np.isfinite(edge)
+    )
+    with np.errstate(divide="ignore"):
+        return float(max(np.square(np.divide(reach, edge - value)) for edge, reach in reaches))
 
 
 def mean(values: ArrayLike) -> Measured:
