@@ -27,6 +27,7 @@ from kising.sweep.execute.protocol import Executor, Need
 from kising.sweep.failures import failures_in
 from kising.sweep.labels import varied_keys
 from kising.sweep.plan import Plan, Run
+from kising.sweep.reuse import take_over
 from kising.sweep.shrinking import orphans, runs_dropped
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec, recording_of
 from kising.sweep.store.artifacts import lacking_artifacts
@@ -68,6 +69,8 @@ class Session:
     """what to do with runs made by other numerics; None: refuse to continue"""
     shrink: bool = False
     """drop finished runs that the sweep no longer has from the tables; otherwise refuse to run"""
+    reuse: Sequence[Path] = ()
+    """directories of other sweeps, whose finished runs are taken over where this one has the same"""
     mirror: str | None = None
     """URL of a copy of the directory, from which another machine can continue; None: there is none"""
     command: str = ""
@@ -93,6 +96,7 @@ def run_sweep(
     in_process: bool = False,
     stale: Stale | None = None,
     shrink: bool = False,
+    reuse: Sequence[str | Path] = (),
     mirror: str | None = None,
     progress: bool | None = None,
 ) -> Results:
@@ -101,7 +105,8 @@ def run_sweep(
     `path_or_spec` is a sweep file, the directory of a sweep that was run before, a spec, or a mapping with the
     keys of a sweep file. Results go to `out`, by default results/<name>, or results/<name>-<preset>. Runs that are
     already finished there, or in `mirror`, are not run again. `shrink` allows finished runs that an edited sweep no
-    longer has to leave the tables. `progress` shows the progress; None: in terminals and notebooks.
+    longer has to leave the tables. `reuse` names directories of other sweeps, or of published tables: runs that are
+    finished there are taken over. `progress` shows the progress; None: in terminals and notebooks.
     """
     spec, directory = locate(path_or_spec, out, preset=preset, overrides=overrides)
     display = display_for(spec.name, progress)
@@ -113,6 +118,7 @@ def run_sweep(
         fail_fast=fail_fast,
         stale=stale,
         shrink=shrink,
+        reuse=[Path(source) for source in reuse],
         mirror=mirror,
         command="run_sweep",
         observers=() if display is None else (display,),
@@ -155,6 +161,7 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
 
     plan = Plan.of(spec)
     recording = recording_of(spec.data)
+    others = [SweepDirectory.open(source) for source in session.reuse]
     directory = SweepDirectory.create(path)
     with (
         directory.lock(session.command),
@@ -164,6 +171,11 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
         scan, misfits = store.recover()
         _check_shrinking(plan, scan, directory, session)
         todo, failed = _to_do(plan, store, scan, session)
+        if others:
+            take_over(store, plan.ids[todo & ~lacking_artifacts(plan, store)], others, session.say)
+            after, wrong = store.recover()
+            scan, misfits = after._replace(damaged=scan.damaged, inventory=scan.inventory), [*misfits, *wrong]
+            todo, failed = _to_do(plan, store, scan, session)
         for line in misfits[:SHOWN]:
             session.say(f"a row was set aside, its run is run again: {line}")
         _report_parts(plan, scan, todo, path, session.say)

@@ -50,6 +50,13 @@ _set = click.option(
 @click.option(
     "--shrink", is_flag=True, help="Drop finished runs that the edited sweep no longer has from the tables."
 )
+@click.option(
+    "--reuse",
+    multiple=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Take over runs that are finished in this directory of another sweep, or of published tables.",
+)
 @click.option("--page", is_flag=True, help="Serve a live page of the sweep on this machine while it runs.")
 @click.option(
     "--mirror",
@@ -69,6 +76,7 @@ def run(
     fail_fast: bool,
     stale: Literal["keep", "redo"] | None,
     shrink: bool,
+    reuse: tuple[Path, ...],
     page: bool,
     mirror: str | None,
     local_debug: bool,
@@ -98,6 +106,7 @@ def run(
             fail_fast=fail_fast,
             stale=stale,
             shrink=shrink,
+            reuse=reuse,
             mirror=mirror,
             command=shlex.join(["kising", *sys.argv[1:]]),
             stop=stop,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,9 @@ from kising.regular_files import read_regular
 from kising.sweep.store.artifacts import RunArtifacts
 from kising.sweep.store.column_types import Column
 from kising.sweep.store.columns import (
+    ARTIFACTS,
     COLUMNS,
+    COMMITTED,
     PARAMETERS,
     PART_COLUMNS,
     ROW_COLUMNS,
@@ -39,6 +41,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Table: TypeAlias = pa.Table
+
+
+class Finished(NamedTuple):
+    """Rows of finished runs."""
+
+    rows: Table
+    """rows as runs.parquet has them"""
+    ids: NDArray[np.uint64]
+    """the id of each row"""
+    stale: int
+    """how many more there are, made by other numerics"""
+
 
 LONGEST_TEXT: Final = 8_000
 """Characters stored of an error or a traceback: a million failed runs must not fill the disk with them."""
@@ -64,6 +78,13 @@ def table_of_rows(rows: Sequence[Row], *, committed: int) -> Table:
     table = pa.Table.from_arrays(arrays, schema=_schema(PART_COLUMNS))
     _ids_of(table["run_id"])  # raises if one is not a run id
     return table
+
+
+def part_of_runs(runs: Table, *, committed: int) -> Table:
+    """Lay rows of runs.parquet out as a part's table; it has no artifacts."""
+    numbers = pa.array(np.full(runs.num_rows, committed), _TYPES[COMMITTED.kind])
+    artifacts = [pa.nulls(runs.num_rows, _TYPES[column.kind]) for column in ARTIFACTS]
+    return pa.Table.from_arrays([*runs.columns, *artifacts, numbers], schema=_schema(PART_COLUMNS))
 
 
 def encode_part(table: Table) -> memoryview:
@@ -122,10 +143,23 @@ def index_of(table: Table) -> PartIndex:
     """Return the index columns of a part's table."""
     return PartIndex(
         ids=_ids_of(table["run_id"]),
-        failed=_array(pc.starts_with(table["status"], pattern="failed").cast(pa.uint8())).astype(bool),
+        failed=_failed(table),
         numerics=_array(table["numerics"]),
         committed=_array(table["committed"]),
     )
+
+
+def finished_in(runs: Table, wanted: NDArray[np.uint64], numerics: int) -> Finished:
+    """Return the rows of the wanted runs that are done, and made by this version of the numerics."""
+    ids = _ids_of(runs["run_id"])
+    done = np.isin(ids, wanted) & ~_failed(runs)
+    ours = _array(runs["numerics"]) == numerics
+    keep = np.flatnonzero(done & ours)
+    return Finished(runs.take(keep), ids[keep], int((done & ~ours).sum()))
+
+
+def _failed(table: Table) -> NDArray[np.bool_]:
+    return _array(pc.starts_with(table["status"], pattern="failed").cast(pa.uint8())).astype(bool)
 
 
 def identities_of(table: Table, name: str) -> PartRows:
@@ -201,9 +235,14 @@ def write_runs_frame(handle: IO[bytes], runs: pd.DataFrame) -> None:
 
 
 def read_runs(path: Path) -> pd.DataFrame:
+    """Read runs.parquet, of this schema or of an older one, as a data frame; StoreError if it is not one."""
+    return frame_of_runs(read_runs_table(path))
+
+
+def read_runs_table(path: Path) -> Table:
     """Read runs.parquet, of this schema or of an older one; StoreError if it is not one."""
     try:
-        return frame_of_runs(decode_part(read_regular(path), COLUMNS, path, COLUMNS))
+        return decode_part(read_regular(path), COLUMNS, path, COLUMNS)
     except (OSError, NotDataError) as error:
         raise StoreError(f"{path}: not a table of runs of kising's: {error}") from error
 

@@ -42,6 +42,7 @@ from kising.sweep.store.parquet import (
     holds_frame,
     identities_of,
     index_of,
+    part_of_runs,
     runs_writer,
     table_of_rows,
     write_frame,
@@ -101,9 +102,12 @@ class Store:
         for rows that do not fit the schema, StoreError when the disk refuses.
         """
         number = self._next_number()
-        path = self._publish(table_of_rows(rows, committed=number), number)
-        self._log.note([Entry("commit", path.name, len(rows))])
-        return path
+        return self._commit(table_of_rows(rows, committed=number), number)
+
+    def take_over(self, runs: Table) -> Path:
+        """Write rows of another sweep's runs as one part, as `commit` does."""
+        number = self._next_number()
+        return self._commit(part_of_runs(runs, committed=number), number)
 
     def scan(self) -> Scan:
         """Read which runs the parts hold; damaged parts are named, and set aside if the store is writable."""
@@ -232,6 +236,11 @@ class Store:
         number, self._number = self._number, self._number + 1
         return number
 
+    def _commit(self, table: Table, number: int) -> Path:
+        path = self._publish(table, number)
+        self._log.note([Entry("commit", path.name, table.num_rows)])
+        return path
+
     def _publish(self, table: Table, number: int) -> Path:
         data = encode_part(table)
         self.directory.check_locked()
@@ -349,8 +358,7 @@ class Store:
         whole = self._read(name, PART_COLUMNS)
         good = np.setdiff1d(np.arange(whole.num_rows), list(wrong))
         if good.size:
-            path = self._publish(whole.take(good), self._next_number())
-            self._log.note([Entry("commit", path.name, good.size)])
+            self._commit(whole.take(good), self._next_number())
         self.directory.check_locked()
         self._set_aside(Damaged(name, "; ".join(wrong.values())[:LONGEST_REASON]))
 
