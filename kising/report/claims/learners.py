@@ -18,16 +18,9 @@ SAME: Final = 0.02
 
 def estimator_claims(runs: pd.DataFrame) -> Iterator[Finding]:
     """Findings on pairs of estimators."""
-    for where, block, measured, pairs in _pairs(runs, "bp", "tap"):
-        yield Finding.expecting(
-            BELOW_ZERO,
-            figure="9",
-            claim="Belief propagation gives smaller errors than TAP.",
-            where=joined(where, block),
-            quantity=_ratio_of("BP", "TAP", pairs),
-            measured=measured,
-            rule="holds: the interval is below 0",
-        )
+    yield from _smaller(
+        runs, "bp", "tap", figure="9", claim="Belief propagation gives smaller errors than TAP."
+    )
     # At the longest recordings, where the likelihood has a single maximum.
     longest = runs[runs["data.length"] == runs["data.length"].max()] if len(runs) else runs
     for where, block, measured, pairs in _pairs(longest, "gibbs", "exact"):
@@ -44,35 +37,37 @@ def estimator_claims(runs: pd.DataFrame) -> Iterator[Finding]:
             rule=f"holds: the interval lies within ±{SAME:.0%}",
         )
     for other in ("bp", "tap"):
-        for where, block, measured, pairs in _pairs(runs, "gibbs", other):
-            yield Finding.expecting(
-                BELOW_ZERO,
-                figure="kising",
-                claim=f"Learning from samples gives smaller errors than {other}.",
-                where=joined(where, block),
-                quantity=_ratio_of("gibbs", other, pairs),
-                measured=measured,
-                rule="holds: the interval is below 0",
-            )
+        yield from _smaller(
+            runs, "gibbs", other, claim=f"Learning from samples gives smaller errors than {other}."
+        )
 
 
 def correlation_claims(runs: pd.DataFrame) -> Iterator[Finding]:
     """Findings on the rules for pair averages: the pair belief where an average is outside [-1, 1], or other rules."""
     for other, name in (("corrected", "the paper's correction"), ("pair", "the pair belief everywhere")):
-        for where, block, measured, pairs in _pairs(runs, "bounded", other, key="learner.correlations"):
-            yield Finding.expecting(
-                BELOW_ZERO,
-                figure="kising",
-                claim=f"The pair belief in place of impossible averages gives smaller errors than {name}.",
-                where=joined(where, block),
-                quantity=_ratio_of("bounded", other, pairs),
-                measured=measured,
-                rule="holds: the interval is below 0",
-            )
+        claim = f"The pair belief in place of impossible averages gives smaller errors than {name}."
+        yield from _smaller(runs, "bounded", other, claim=claim, key="learner.correlations")
 
 
-def _ratio_of(one: str, other: str, pairs: int) -> str:
-    return f"mean log ratio of RMSE, {one} over {other}, on {pairs} pairs of runs of which neither diverged"
+def _smaller(
+    runs: pd.DataFrame,
+    one: str,
+    other: str,
+    *,
+    claim: str,
+    figure: str = "kising",
+    key: str = "learner.estimator",
+) -> Iterator[Finding]:
+    for where, block, measured, pairs in _pairs(runs, one, other, key):
+        yield Finding.expecting(
+            BELOW_ZERO,
+            figure=figure,
+            claim=claim,
+            where=joined(where, block),
+            quantity=f"mean log ratio of RMSE, {one} over {other}, on {pairs} pairs of runs of which neither diverged",
+            measured=measured,
+            rule="holds: the interval is below 0",
+        )
 
 
 def _pairs(
