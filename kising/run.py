@@ -172,7 +172,8 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
         _check_shrinking(plan, scan, directory, session)
         todo, failed = _to_do(plan, store, scan, session)
         if others:
-            take_over(store, plan.ids[todo & ~lacking_artifacts(plan, store)], others, session.say)
+            wanted = plan.ids[todo & ~lacking_artifacts(plan, store)]
+            take_over(store, wanted, others, stale=session.stale == "keep", say=session.say)
             after, wrong = store.recover()
             scan, misfits = after._replace(damaged=scan.damaged, inventory=scan.inventory), [*misfits, *wrong]
             todo, failed = _to_do(plan, store, scan, session)

@@ -19,15 +19,24 @@ from kising.version import NUMERICS
 
 
 def take_over(
-    store: Store, missing: NDArray[np.uint64], sources: Iterable[SweepDirectory], say: Callable[[str], object]
+    store: Store,
+    missing: NDArray[np.uint64],
+    sources: Iterable[SweepDirectory],
+    *,
+    stale: bool,
+    say: Callable[[str], object],
 ) -> None:
-    """Commit the runs that are `missing` and finished in one of the sources, and report how many there were."""
+    """Commit the runs that are `missing` and finished in one of the sources, and report how many there were; `stale`
+    ones, made by other numerics, only where they are asked for.
+    """
     for source in sources:
         found = _finished(source, missing)
-        if found.ids.size:
-            store.take_over(found.rows)
-            missing = np.setdiff1d(missing, found.ids)
-        say(f"{source.path}: {plural(int(found.ids.size), 'finished run')} taken over{_left(found)}")
+        others = found.numerics != NUMERICS
+        taken = found if stale else found.only(~others)
+        if taken.ids.size:
+            store.take_over(taken.rows)
+            missing = np.setdiff1d(missing, taken.ids)
+        say(f"{source.path}: {plural(int(taken.ids.size), 'finished run')} taken over{_note(others, stale)}")
 
 
 def _finished(source: SweepDirectory, wanted: NDArray[np.uint64]) -> Finished:
@@ -35,11 +44,14 @@ def _finished(source: SweepDirectory, wanted: NDArray[np.uint64]) -> Finished:
         rows = read_runs_table(source.runs_file)
     else:
         rows = Store.open(source, writable=False).table(wanted)
-    return finished_in(rows, wanted, NUMERICS)
+    return finished_in(rows, wanted)
 
 
-def _left(found: Finished) -> str:
-    if not found.stale:
+def _note(others: NDArray[np.bool_], stale: bool) -> str:
+    count = int(others.sum())
+    if not count:
         return ""
-    verb = "was" if found.stale == 1 else "were"
-    return f"; {found.stale} more {verb} made by other numerics, this is version {NUMERICS}"
+    made = f"made by other numerics than version {NUMERICS}"
+    return (
+        f", {count} of them {made}" if stale else f"; {count} more {made}: add --stale keep to take them too"
+    )

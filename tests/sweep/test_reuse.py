@@ -52,10 +52,12 @@ def published(place: Path, tmp_path: Path, name: str = "small") -> Path:
     return tmp_path / "paper" / "data" / name
 
 
-def said_of(sweep: dict, out: Path, *sources: Path) -> tuple[list[str], kising.run.Results]:
+def said_of(
+    sweep: dict, out: Path, *sources: Path, stale: kising.run.Stale | None = None
+) -> tuple[list[str], kising.run.Results]:
     said: list[str] = []
     spec, path = kising.run.locate(sweep, out)
-    session = kising.run.Session(in_process=True, reuse=sources, say=said.append)
+    session = kising.run.Session(in_process=True, reuse=sources, stale=stale, say=said.append)
     return said, kising.run.run(spec, path, session)
 
 
@@ -91,13 +93,33 @@ def test_runs_that_the_sweep_does_not_have_are_left_where_they_are(place, tmp_pa
     assert results.outcome.done == 0
 
 
-def test_rows_of_other_numerics_are_left_where_they_are(place, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(kising.sweep.reuse, "NUMERICS", -1)
-    said, results = said_of(LARGE, tmp_path / "r", place / "small")
+@pytest.fixture
+def newer_numerics(monkeypatch) -> None:
+    """As if the numerics had changed since the sweeps were run."""
+    newer = kising.run.NUMERICS + 1
+    for module in (kising.run, kising.sweep.reuse):
+        monkeypatch.setattr(module, "NUMERICS", newer)
+
+
+@pytest.mark.usefixtures("newer_numerics")
+@pytest.mark.parametrize("stale", [None, "redo"])
+def test_rows_of_other_numerics_are_left_where_they_are(place, tmp_path, stale) -> None:
+    said, results = said_of(LARGE, tmp_path / "r", place / "small", stale=stale)
     assert said[0] == (
-        f"{place / 'small'}: 0 finished runs taken over; 2 more were made by other numerics, this is version -1"
+        f"{place / 'small'}: 0 finished runs taken over; 2 more made by other numerics than version "
+        f"{kising.run.NUMERICS}: add --stale keep to take them too"
     )
     assert results.outcome.done == 6
+
+
+@pytest.mark.usefixtures("newer_numerics")
+def test_rows_of_other_numerics_are_taken_over_where_they_are_to_be_kept(place, tmp_path) -> None:
+    said, results = said_of(LARGE, tmp_path / "r", place / "small", stale="keep")
+    assert said[0] == (
+        f"{place / 'small'}: 2 finished runs taken over, 2 of them made by other numerics than version "
+        f"{kising.run.NUMERICS}"
+    )
+    assert results.outcome.done == 4
 
 
 def test_failed_rows_are_run_again(place, tmp_path) -> None:

@@ -44,14 +44,18 @@ Table: TypeAlias = pa.Table
 
 
 class Finished(NamedTuple):
-    """Rows of finished runs."""
+    """Finished runs."""
 
     rows: Table
-    """rows as runs.parquet has them"""
+    """their rows, as runs.parquet has them"""
     ids: NDArray[np.uint64]
-    """the id of each row"""
-    stale: int
-    """how many more there are, made by other numerics"""
+    """their ids"""
+    numerics: NDArray[np.int64]
+    """the version of the numerics that made each"""
+
+    def only(self, which: NDArray[np.bool_]) -> Finished:
+        """Some of them, by a mask."""
+        return Finished(self.rows.take(np.flatnonzero(which)), self.ids[which], self.numerics[which])
 
 
 LONGEST_TEXT: Final = 8_000
@@ -149,13 +153,12 @@ def index_of(table: Table) -> PartIndex:
     )
 
 
-def finished_in(runs: Table, wanted: NDArray[np.uint64], numerics: int) -> Finished:
-    """Return the rows of the wanted runs that are done, and made by this version of the numerics."""
+def finished_in(runs: Table, wanted: NDArray[np.uint64]) -> Finished:
+    """Return the rows of the wanted runs that are done."""
     ids = _ids_of(runs["run_id"])
-    done = np.isin(ids, wanted) & ~_failed(runs)
-    ours = _array(runs["numerics"]) == numerics
-    keep = np.flatnonzero(done & ours)
-    return Finished(runs.take(keep), ids[keep], int((done & ~ours).sum()))
+    keep = np.flatnonzero(np.isin(ids, wanted) & ~_failed(runs))
+    rows = runs.take(keep)
+    return Finished(rows, ids[keep], _array(rows["numerics"]))
 
 
 def _failed(table: Table) -> NDArray[np.bool_]:
