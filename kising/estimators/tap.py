@@ -13,11 +13,16 @@ They are the stationary points of the free energy of one σ and n → -1 replica
 so that the gradient with this ⟨τσ⟩ is that of the TAP log-likelihood. Naive mean field is the same without
 the K² terms and without the connected part: an expansion to first order. Slices that do not converge are counted, and
 their last values are used, as in `bp`.
+
+A tile holds as many slices as a vector has lanes. Slices settle after very different numbers of iterations, so there
+are three tiles: a settled lane of `active` moves to `done`, the next slice of `staged` takes its place, and the moments
+are computed whenever `done` is full.
 """
 
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kising.estimators.chunks import Chunk, Estimate
 from kising.estimators.damping import damping_at
@@ -30,6 +35,8 @@ from kising.model import Array, Couplings
 
 # In place of zero, whose logarithm times itself is zero.
 TINY = 1e-300
+# Rows of Tile.state.
+SLOT, ITERATION, SETTLED = 0, 1, 2
 
 
 class Tile(NamedTuple):
@@ -39,6 +46,10 @@ class Tile(NamedTuple):
 
     rows: Array
     """(n, lanes)"""
+    state: npt.NDArray[np.int64]
+    """SLOT: the slice in each lane, -1 where there is none; ITERATION: how many it has had; SETTLED: 1 if they were
+    enough, (3, lanes)
+    """
     theta: int
     """θ_i, Nv rows"""
     g: int
@@ -48,11 +59,11 @@ class Tile(NamedTuple):
     mu: int
     """μ_a, Nh"""
     free: int
-    """1 - m_i², later 1 - μ_a², Nv + Nh"""
+    """1 - m_i², later 1 - μ_a², Nv + Nh; the rows before it make up a slice"""
     change: int
     """the summed square change of m and μ, 1"""
     share: int
-    """share of the new values in the next ones: 0 in lanes that have settled, 1 row"""
+    """share of the new values in the next ones, 1 row"""
     log_z: int
     """1"""
     total: int
@@ -66,7 +77,9 @@ class Tile(NamedTuple):
 def new_tile(nv: int, nh: int) -> Tile:
     """A tile of empty lanes."""
     numbers, starts = sections((nv, nh, nv, nh, nv + nh, 1, 1, 1, 1, nv * nh, 1), np.float64)
-    return Tile(numbers, *starts)
+    state = np.zeros((3, numbers.shape[1]), np.int64)
+    state[SLOT] = -1
+    return Tile(numbers, state, *starts)
 
 
 def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep, first: int) -> None:
@@ -82,6 +95,7 @@ def estimate_mean_field(
 
 
 def _estimate(couplings: Couplings, second: Array, chunk: Chunk, out: Estimate, estep: EStep) -> None:
+    staged, active, done = (new_tile(*couplings.K.shape) for _ in range(3))
     _iterate_slices(
         chunk.theta,
         chunk.g,
@@ -90,7 +104,9 @@ def _estimate(couplings: Couplings, second: Array, chunk: Chunk, out: Estimate, 
         estep.tolerance,
         estep.damping,
         estep.max_iterations,
-        new_tile(*couplings.K.shape),
+        staged,
+        active,
+        done,
         out,
     )
 
@@ -104,104 +120,141 @@ def _iterate_slices(
     tolerance: float,
     damping: float,
     max_iterations: int,
-    tile: Tile,
+    staged: Tile,
+    active: Tile,
+    done: Tile,
     out: Estimate,
 ) -> None:
     """`second` is K where second-order terms are kept and zero where they are not."""
-    rows = tile.rows
-    lanes = rows.shape[1]
-    nv, nh = K.shape
-    enough = tolerance * (nv + nh)
-    for first in range(0, theta.shape[0], lanes):
-        count = min(lanes, theta.shape[0] - first)
-        _begin(first, count, theta, g, tile)
-        alive, iteration = count, 0
-        while alive > 0:
-            keep = damping_at(iteration, damping, max_iterations)
-            for lane in range(count):
-                if not out.converged[first + lane]:
-                    rows[tile.share, lane] = 1.0 - keep
-            _sweep(K, second, tile)
-            iteration += 1
-            for lane in range(count):
-                t = first + lane
-                if rows[tile.share, lane] == 0.0:
+    n_slices, lanes = theta.shape[0], active.rows.shape[1]
+    slot, iteration, settled = active.state[SLOT], active.state[ITERATION], active.state[SETTLED]
+    enough = tolerance * (K.shape[0] + K.shape[1])
+    reacts = bool(np.any(second != 0.0))
+    # A zero of the type of n_slices: a literal 0 would make numba compile the loop twice.
+    none = n_slices - n_slices
+    alive, n_staged, next_staged, n_done, next_slice = none, none, none, none, none
+    while True:
+        for lane in range(lanes):
+            if slot[lane] >= 0:
+                if not (settled[lane] or iteration[lane] >= max_iterations):
                     continue
-                out.iterations[t] = iteration
-                out.converged[t] = rows[tile.change, lane] < enough
-                if out.converged[t] or iteration >= max_iterations:
-                    # From here on the lane keeps its values, whatever its neighbours still need.
-                    rows[tile.share, lane] = 0.0
-                    alive -= 1
-        _conclude(first, count, K, second, tile, out)
-    sum_lanes(rows, tile.total, tile.pair_sum, out)
+                _move(active, lane, done, n_done)
+                alive -= 1
+                n_done += 1
+                if n_done == lanes:
+                    _conclude(n_done, K, second, done, out)
+                    n_done = none
+            if next_staged == n_staged and next_slice < n_slices:
+                n_staged = _stage(next_slice, theta, g, staged)
+                next_slice += n_staged
+                next_staged = none
+            if next_staged < n_staged:
+                _move(staged, next_staged, active, lane)
+                next_staged += 1
+                alive += 1
+        if alive == 0:
+            break
+        for lane in range(lanes):
+            share = 1.0 - damping_at(iteration[lane], damping, max_iterations)
+            active.rows[active.share, lane] = share
+        _sweep(K, second, reacts, active)
+        for lane in range(lanes):
+            iteration[lane] += 1
+            settled[lane] = active.rows[active.change, lane] < enough
+    # The last tile may be partly filled.
+    if n_done > 0:
+        _conclude(n_done, K, second, done, out)
+    sum_lanes(done.rows, done.total, done.pair_sum, out)
 
 
 @kernel
-def _begin(first: int, count: int, theta: Array, g: Array, tile: Tile) -> None:
-    """The slices from `first` on, at m = tanh θ and μ = 0."""
+def _stage(first: int, theta: Array, g: Array, tile: Tile) -> int:
+    """Put the slices from `first` on into `tile`, at m = tanh θ and μ = 0; returns how many there were."""
     rows = tile.rows
-    store(rows, tile.share, 0.0)
-    store(rows, tile.counts, 0.0)
+    count: int = min(rows.shape[1], theta.shape[0] - first)
     for lane in range(count):
-        rows[tile.counts, lane] = 1.0
+        tile.state[SLOT, lane] = first + lane
         for i in range(theta.shape[1]):
             rows[tile.theta + i, lane] = theta[first + lane, i]
         for a in range(g.shape[1]):
             rows[tile.g + a, lane] = g[first + lane, a]
     for i in range(theta.shape[1]):
         store(rows, tile.m + i, tanh(load(rows, tile.theta + i)))
-    for a in range(g.shape[1]):
-        store(rows, tile.mu + a, 0.0)
+    return count
+
+
+@kernel
+def _move(tile: Tile, lane: int, other: Tile, there: int) -> None:
+    """Take the slice in a lane of a tile to another tile; the lane is empty then."""
+    for row in range(tile.free):
+        other.rows[row, there] = tile.rows[row, lane]
+    for row in range(tile.state.shape[0]):
+        other.state[row, there] = tile.state[row, lane]
+    tile.state[SLOT, lane] = -1
 
 
 @inlined
 def _update(place: int, field: Vector, tile: Tile) -> Vector:
     """Move one magnetisation towards tanh of its field; returns the undamped step."""
     rows = tile.rows
-    old, share = load(rows, place), load(rows, tile.share)
+    old = load(rows, place)
     step = tanh(field) - old
-    # A settled lane may hold values that are not finite: it must not be touched, not even by adding zero.
-    new = where_above(share, 0.0, fma(share, step, old), old)
-    store(rows, place, new)
+    store(rows, place, fma(load(rows, tile.share), step, old))
     return step
 
 
 @kernel
-def _sweep(K: Array, second: Array, tile: Tile) -> None:
-    """One iteration: all μ_a from m, then all m_i from μ."""
+def _sweep(K: Array, second: Array, reacts: bool, tile: Tile) -> None:
+    """One iteration: all μ_a from m, then all m_i from μ. Two at a time: sums of products wait for one another."""
     rows, m, mu, free = tile.rows, tile.m, tile.mu, tile.free
     nv, nh = K.shape
     store(rows, tile.change, 0.0)
     change = load(rows, tile.change)
     for i in range(nv):
         store(rows, free + i, fnma(load(rows, m + i), load(rows, m + i), 1.0))
-    for a in range(nh):
-        field = load(rows, tile.g + a)
-        reaction = field - field
+    for a in range(0, nh, 2):
+        b = min(a + 1, nh - 1)
+        field, other = load(rows, tile.g + a), load(rows, tile.g + b)
+        reaction, other_reaction = field - field, other - other
         for i in range(nv):
-            field = fnma(load(rows, m + i), K[i, a], field)
-            reaction = fma(load(rows, free + i), second[i, a] * second[i, a], reaction)
+            m_i, free_i = load(rows, m + i), load(rows, free + i)
+            field, other = fnma(m_i, K[i, a], field), fnma(m_i, K[i, b], other)
+            if reacts:
+                reaction = fma(free_i, second[i, a] * second[i, a], reaction)
+                other_reaction = fma(free_i, second[i, b] * second[i, b], other_reaction)
         step = _update(mu + a, fma(load(rows, mu + a), reaction, field), tile)
         change = fma(step, step, change)
+        if b > a:
+            step = _update(mu + b, fma(load(rows, mu + b), other_reaction, other), tile)
+            change = fma(step, step, change)
     for a in range(nh):
         store(rows, free + a, fnma(load(rows, mu + a), load(rows, mu + a), 1.0))
-    for i in range(nv):
-        field = load(rows, tile.theta + i)
-        reaction = field - field
+    for i in range(0, nv, 2):
+        j = min(i + 1, nv - 1)
+        field, other = load(rows, tile.theta + i), load(rows, tile.theta + j)
+        reaction, other_reaction = field - field, other - other
         for a in range(nh):
-            field = fma(load(rows, mu + a), K[i, a], field)
-            reaction = fma(load(rows, free + a), second[i, a] * second[i, a], reaction)
+            mu_a, free_a = load(rows, mu + a), load(rows, free + a)
+            field, other = fma(mu_a, K[i, a], field), fma(mu_a, K[j, a], other)
+            if reacts:
+                reaction = fma(free_a, second[i, a] * second[i, a], reaction)
+                other_reaction = fma(free_a, second[j, a] * second[j, a], other_reaction)
         step = _update(m + i, fnma(load(rows, m + i), reaction, field), tile)
         change = fma(step, step, change)
+        if j > i:
+            step = _update(m + j, fnma(load(rows, m + j), other_reaction, other), tile)
+            change = fma(step, step, change)
     store(rows, tile.change, change)
 
 
 @kernel
-def _conclude(first: int, count: int, K: Array, second: Array, tile: Tile, out: Estimate) -> None:
-    """The moments of the first `count` lanes."""
-    rows = tile.rows
+def _conclude(count: int, K: Array, second: Array, tile: Tile, out: Estimate) -> None:
+    """The moments of the first `count` lanes, into the sums and the places of their slices."""
+    rows, slot = tile.rows, tile.state[SLOT]
     nv, nh = K.shape
+    store(rows, tile.counts, 0.0)
+    for lane in range(count):
+        rows[tile.counts, lane] = 1.0
     counts, total = load(rows, tile.counts), load(rows, tile.total)
     store(rows, tile.log_z, 0.0)
     log_z = load(rows, tile.log_z)
@@ -227,11 +280,13 @@ def _conclude(first: int, count: int, K: Array, second: Array, tile: Tile, out: 
         if keep:
             for lane in range(count):
                 for b in range(nh):
-                    out.pair[first + lane, i, b] = rows[tile.free + b, lane]
+                    out.pair[slot[lane], i, b] = rows[tile.free + b, lane]
     store(rows, tile.log_z, log_z)
     store(rows, tile.total, total)
     for lane in range(count):
-        t = first + lane
+        t = slot[lane]
+        out.converged[t] = tile.state[SETTLED, lane] == 1
+        out.iterations[t] = tile.state[ITERATION, lane]
         out.log_z[t] = rows[tile.log_z, lane]
         for i in range(nv):
             out.m[t, i] = rows[tile.m + i, lane]
