@@ -5,7 +5,8 @@ the verdict does not depend on a learning rate. A block X
 
     has settled      when √(mean ΔX²)/sd_X of that step is below `tolerance`; steps that never vanish, because they are
                      noisy or because couplings are still being dropped, have rules of their own (`Step.settled`)
-    has converged    when it has been settled for `hold` iterations in a row, of those that go through all slices
+    has converged    when it has been settled for `hold` iterations in a row, of those that count: where all slices
+                     have a say (`Step.counts`)
     has diverged     when its root mean square has passed LARGEST_GROWTH bond scales (of the ensemble, or of a dense
                      network of strength 1 where these are larger), or when anything in it is not finite
 

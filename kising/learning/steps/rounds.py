@@ -9,6 +9,9 @@ The fixed point of rounds is that of all slices, g(X) = 0, whatever the part: on
 part. Along directions that the part hardly determines a round leads too far or not far enough; acceleration over whole
 rounds makes up for that.
 
+Once a step on all slices is below the tolerance, the couplings hardly move any more, and the bracket is as good as new.
+Iterations on the part then count for the verdict too: going through all slices again would change nothing.
+
 Before the first round, iterations go through the part alone, until their steps are as small as the part's own
 distance from the end. Where two rounds have hardly made the step smaller, or one has made it much larger, the part says
 too little: learning returns to where the step was smallest, and goes through all slices in every iteration from there
@@ -82,16 +85,24 @@ def round_begun(rounds: Rounds, here: Array, size: float, tolerance: float, iter
         iterations=np.append(rounds.iterations, iteration),
         start=here,
         best=here if size == least else rounds.best,
-        # Where steps are as small as they need be, the verdict wants to see all slices again.
-        left=0 if size < tolerance else ROUND,
+        left=ROUND,
         given_up=iteration + 1 if size >= tolerance and (slow or size > MISLED * least) else -1,
     )
 
 
-def part_used(rounds: Rounds, size: float) -> Rounds:
+def part_used(rounds: Rounds, size: float, tolerance: float) -> Rounds:
     """After an iteration on part of the slices whose largest step was `size`."""
     goal = FAR_ENOUGH * rounds.sizes[-1] if rounds.sizes.size else NEAR_AT_FIRST
-    return rounds._replace(left=0 if size < goal else rounds.left - 1, arrived=bool(size < goal))
+    arrived = bool(size < goal)
+    ends = arrived and not rest_is_fresh(rounds, tolerance)
+    return rounds._replace(left=0 if ends else rounds.left - 1, arrived=arrived)
+
+
+def rest_is_fresh(rounds: Rounds, tolerance: float) -> bool:
+    """Whether the gradient of the rest is as good as new: the step on all slices that began the round was below the
+    tolerance, so the couplings have hardly moved since.
+    """
+    return bool(rounds.sizes.size and rounds.sizes[-1] < tolerance)
 
 
 def rounds_crawl(rounds: Rounds, size: float, tolerance: float, iteration: int, limit: int) -> bool:

@@ -32,6 +32,7 @@ from kising.learning.steps.rounds import (
     before_rounds,
     of_all,
     part_used,
+    rest_is_fresh,
     round_begun,
     rounds_crawl,
     with_rest,
@@ -95,8 +96,10 @@ class ScaledStep(Step):
         return self.estep.coarser() if large else self.estep
 
     def counts(self, state: EMState) -> bool:
-        """Where all slices have a say."""
-        return not self._uses_part(state)
+        """Where all slices have a say, as they are now or as they were at couplings that have hardly moved since."""
+        rounds = _rounds(state)
+        fresh = rounds is not None and rest_is_fresh(rounds, self.learner.tolerance)
+        return fresh or not self._uses_part(state)
 
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
         """The gradient over the information."""
@@ -134,7 +137,7 @@ class ScaledStep(Step):
                 best = unflatten(rounds.best, state.couplings, scales)
                 return replace(state, couplings=best, history=past, rounds=rounds)
         else:
-            rounds = part_used(rounds, size)
+            rounds = part_used(rounds, size, self.learner.tolerance)
         moved, history = accelerate(state.couplings, direction, past, scales, patience=self.patience)
         if not whole and not rounds.left and rounds.sizes.size:
             began = unflatten(rounds.start, moved, scales)

@@ -25,6 +25,7 @@ from kising.learning.steps.rounds import (
     before_rounds,
     of_all,
     part_used,
+    rest_is_fresh,
     round_begun,
     rounds_crawl,
     with_rest,
@@ -51,7 +52,8 @@ def test_all_slices_have_a_say_before_learning_ends(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("kising.learning.steps.rounds.NEAR_AT_FIRST", 1e3)
     last = session.run()
     assert last.outcome == "converged"
-    assert seen == [PART] + [PART, REST] * session.learner.hold
+    # The others of `hold` go through the part: the couplings have hardly moved since all slices were used.
+    assert seen == [PART] + [PART, REST] + [PART] * (session.learner.hold - 1)
 
 
 def test_learning_begins_on_part_of_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,8 +71,10 @@ def test_rounds_go_through_all_slices_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(options_module, "LEAST_PART", 3 * PART)
     assert session.run().outcome == "converged"
     whole = [i for i, n in enumerate(seen) if n == 5 * PART]
-    # Part and rest are E-steps of one iteration; where steps are small enough, there is no round between.
-    assert {b - a for a, b in pairwise(whole)} == {ROUND + 2, 2}
+    # Part and rest are E-steps of one iteration.
+    assert {b - a for a, b in pairwise(whole)} == {ROUND + 2}
+    # Where steps are small enough on all slices, learning ends on the part.
+    assert seen[whole[-1] + 1 :] == [3 * PART] * (session.learner.hold - 1)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -129,7 +133,9 @@ def test_the_gradient_of_a_round_is_that_of_all_slices_where_it_began(
 
 
 def test_blocks_stay_settled_while_part_of_the_slices_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a block has been settled for counts iterations on all slices; others neither add to it nor end it."""
+    """What a block has been settled for counts iterations on all slices, and on the part where all slices have just
+    settled; others neither add to it nor end it.
+    """
     session, _ = session_of(monkeypatch, correlations="pair")
     states = states_of(session)
     before = session.begin()
@@ -322,10 +328,44 @@ def test_only_small_steps_crawl_in_rounds(size: float, arrived: bool, crawls: bo
 def test_whether_the_part_came_as_far_as_it_was_to_go_is_remembered() -> None:
     rounds = crept([1.0])
     for _ in range(ROUND):
-        rounds = part_used(rounds, 2 * FAR_ENOUGH)
+        rounds = part_used(rounds, 2 * FAR_ENOUGH, TOLERANCE)
     assert (rounds.left, rounds.arrived) == (0, False)
-    rounds = part_used(round_begun(rounds, rounds.start, 1.0, TOLERANCE, 20), 0.5 * FAR_ENOUGH)
+    rounds = part_used(round_begun(rounds, rounds.start, 1.0, TOLERANCE, 20), 0.5 * FAR_ENOUGH, TOLERANCE)
     assert (rounds.left, rounds.arrived) == (0, True)
+
+
+def test_a_round_that_waits_for_the_verdict_does_not_end_early() -> None:
+    rounds = crept([0.9 * TOLERANCE])
+    rounds = part_used(rounds, 0.5 * FAR_ENOUGH * TOLERANCE, TOLERANCE)
+    assert (rounds.left, rounds.arrived) == (ROUND - 1, True)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fresh"),
+    [([], False), ([0.9 * TOLERANCE], True), ([1.1 * TOLERANCE], False), ([0.5, 0.9 * TOLERANCE], True)],
+)
+def test_the_rest_is_fresh_where_the_step_on_all_slices_was_below_the_tolerance(
+    sizes: list[float], fresh: bool
+) -> None:
+    assert rest_is_fresh(crept(sizes), TOLERANCE) == fresh
+
+
+def test_steps_on_the_part_that_grow_again_begin_the_count_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They count where all slices have just settled, also against convergence."""
+    never_give_up(monkeypatch)
+    session, _ = session_of(monkeypatch, estimator="tap", prior=1.0)
+    monkeypatch.setattr(options_module, "LEAST_PART", 4 * PART)
+    states = states_of(session)
+    settled = next(
+        state
+        for state in states
+        if state.rounds is not None and rest_is_fresh(state.rounds, session.learner.tolerance)
+    )
+    assert min(settled.held) == 1
+    state, gradient = session.step.observe(settled, threads=1)
+    larger = gradient._replace(J=gradient.J + 1.0)
+    assert session.conclude(state, gradient).held[0] == settled.held[0] + 1
+    assert session.conclude(state, larger).held[0] == 0
 
 
 @pytest.mark.parametrize("far", [False, True])
