@@ -11,6 +11,7 @@ import pandas as pd
 
 from kising.messages import plural
 from kising.report.summary import core_hours
+from kising.sweep.plan import Plan
 from kising.sweep.spec import SweepSpec
 from kising.sweep.store.records import Manifest
 
@@ -59,8 +60,10 @@ def _lead(entry: Entry) -> Iterator[str]:
     yield ""
     failed = int((runs["status"] == "failed").sum())
     numerics = ", ".join(str(x) for x in sorted(runs["numerics"].unique()))
+    done, planned = len(runs) - failed, Plan.of(entry.spec).n_runs
+    count = plural(done, "run") if len(runs) == planned else f"{done} of {plural(planned, 'run')}"
     yield (
-        f"{plural(len(runs) - failed, 'run')}, {failed} failed, {_cost(runs)}. "
+        f"{count}, {failed} failed, {_cost(runs)}. "
         f"Run on {made.updated[:10]}; kising {made.packages.get('kising', '?')}, numerics {numerics}, commit "
         f"{(made.commit or 'unknown')[:12]}; Python {made.python}, "
         + ", ".join(f"{name} {version}" for name, version in made.packages.items() if name != "kising")

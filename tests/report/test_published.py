@@ -16,6 +16,7 @@ from kising.errors import StoreError
 from kising.report.build import build
 from kising.report.published import publish, shared_command
 from kising.report.tables import refresh_tables
+from kising.sweep.store.parquet import write_runs_frame
 
 SWEEP = {
     "name": "small",
@@ -117,3 +118,13 @@ def test_a_damaged_table_is_named(published: Path, tmp_path: Path, name: str) ->
     (tmp_path / "r" / f"{name}.parquet").write_bytes(b"PAR1 nothing PAR1")
     with pytest.raises(StoreError, match=f"{name}.parquet: not a table of {name}"):
         refresh_tables(tmp_path / "r")
+
+
+def test_a_page_of_an_unfinished_sweep_says_so(published: Path, tmp_path: Path) -> None:
+    data = tmp_path / "small"
+    shutil.copytree(published / "data" / "small", data)
+    with (data / "runs.parquet").open("wb") as file:
+        write_runs_frame(file, refresh_tables(published / "data" / "small").runs.iloc[:4])
+    frames = refresh_tables(data)
+    page = publish(data, frames, build(data, frames), tmp_path / "paper")
+    assert "\n\n4 of 6 runs, 0 failed, " in page.read_text()
