@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import integrate, stats
 
 from kising.report.claims.learners import correlation_claims, estimator_claims
 from kising.report.claims.model_blocks import block_claims
@@ -217,7 +217,7 @@ def _shift(runs: pd.DataFrame, column: str, weak: float, strong: float) -> Measu
         index="realization", columns=["model.strength", "data.length"], values=column, aggfunc="mean"
     )
     areas = [
-        np.trapezoid(flags[g].astype(float), np.log10(flags[g].columns.astype(float)), axis=1)
+        integrate.trapezoid(flags[g].astype(float), np.log10(flags[g].columns.astype(float)), axis=1)
         for g in (strong, weak)
     ]
     return mean(areas[0] - areas[1])
