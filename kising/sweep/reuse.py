@@ -30,7 +30,7 @@ def take_over(
     ones, made by other numerics, only where they are asked for.
     """
     for source in sources:
-        found = _finished(source, missing)
+        found = _finished(source, missing, say)
         others = found.numerics != NUMERICS
         taken = found if stale else found.only(~others)
         if taken.ids.size:
@@ -39,12 +39,18 @@ def take_over(
         say(f"{source.path}: {plural(int(taken.ids.size), 'finished run')} taken over{_note(others, stale)}")
 
 
-def _finished(source: SweepDirectory, wanted: NDArray[np.uint64]) -> Finished:
+def _finished(
+    source: SweepDirectory, wanted: NDArray[np.uint64], say: Callable[[str], object]
+) -> Finished:
     if source.is_published:
-        rows = read_runs_table(source.runs_file)
-    else:
-        rows = Store.open(source, writable=False).table(wanted)
-    return finished_in(rows, wanted)
+        return finished_in(read_runs_table(source.runs_file), wanted)
+    store = Store.open(source, writable=False)
+    scan = store.scan()
+    for part in scan.damaged:
+        say(f"{source.path}: a damaged part is left out, its runs are run here: {part.name}: {part.reason}")
+    for name, rows in scan.inventory.vanished.items():
+        say(f"{source.path}: a part has vanished, its runs are run here: {name}, with {rows} rows")
+    return finished_in(store.table(wanted), wanted)
 
 
 def _note(others: NDArray[np.bool_], stale: bool) -> str:

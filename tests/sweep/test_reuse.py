@@ -86,6 +86,25 @@ def test_runs_that_are_here_are_not_taken_over(place, tmp_path) -> None:
     assert_same_bits(results.runs, kising.load_results(place / "large").runs)
 
 
+@pytest.mark.parametrize("fault", ["damaged", "vanished"])
+def test_parts_that_cannot_be_taken_over_are_named(place, tmp_path, fault: str) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(place / "small", other)
+    parts = sorted((other / "parts").glob("*.parquet"))
+    for part in parts:
+        if fault == "damaged":
+            part.write_bytes(part.read_bytes()[:-100])
+        else:
+            part.unlink()
+    said, results = said_of(LARGE, tmp_path / "r", other)
+    found = "a damaged part is left out" if fault == "damaged" else "a part has vanished"
+    for line, part in zip(said, parts, strict=False):
+        assert line.startswith(f"{other}: {found}, its runs are run here: {part.name}")
+    assert said[len(parts)] == f"{other}: 0 finished runs taken over"
+    assert all(part.exists() == (fault == "damaged") for part in parts)
+    assert_same_bits(results.runs, kising.load_results(place / "large").runs)
+
+
 def test_runs_that_the_sweep_does_not_have_are_left_where_they_are(place, tmp_path) -> None:
     other = published(place, tmp_path, "large")
     said, results = said_of(SMALL, tmp_path / "r", other)
