@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from kising.blocks import n_couplings
 from kising.estimators import registry
 from kising.messages import listing
-from kising.options import LARGEST_ERROR_MATRIX, READING, Task
+from kising.options import READING, Task
 
 
 class Conflict(NamedTuple):
@@ -26,6 +26,9 @@ class Conflict(NamedTuple):
 
 
 Values = Mapping[str, Any]
+
+LARGEST_ERROR_MATRIX: Final = 10_000
+"""largest number of couplings for standard errors: the square matrix takes 0.8 GB, and its factor as much"""
 
 #: A value that rules may use besides the options: the number of known inputs of a recording.
 INPUTS: Final = "inputs"

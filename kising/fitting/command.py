@@ -15,7 +15,7 @@ import numpy as np
 from kising.arguments import FIT
 from kising.atomic import atomic_write
 from kising.blocks import n_couplings
-from kising.conflicts import INPUTS
+from kising.conflicts import INPUTS, LARGEST_ERROR_MATRIX
 from kising.errors import InputError, RecordingError, RecordingWarning
 from kising.fitting.destination import (
     check_file,
@@ -27,7 +27,6 @@ from kising.fitting.destination import (
     write_results,
 )
 from kising.learning.folds import learnable, too_short
-from kising.options import LARGEST_ERROR_MATRIX
 from kising.recordings import Segments, fittable, read_recording
 from kising.sweep.drive.signals import StopRequest
 

@@ -11,9 +11,9 @@ from kising.fitting.figures.intervals import interval_figures, label, strongest
 from kising.fitting.figures.learning import learning_figures, score_figures
 from kising.fitting.figures.matrices import coupling_figures
 from kising.fitting.figures.network import SIGNIFICANT, network_figure
+from kising.learning.effort import iteration_limit
 from kising.learning.fitted.summary import tighter_prior
 from kising.learning.selection import MEMORYLESS, OWN, VISIBLE_ONLY, Folds
-from kising.options import iteration_limit
 from kising.report.choice import plus_minus
 from kising.report.page import document
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TextIO
 import numpy as np
 
 from kising.blocks import BLOCKS
+from kising.learning.effort import iteration_limit
 from kising.learning.state import EMState
 from kising.learning.trace_columns import TRACE_COLUMNS
-from kising.options import Learner, iteration_limit
+from kising.options import Learner
 from kising.sweep.drive.progress import duration
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from kising.conflicts import INPUTS
 from kising.cores import cores
 from kising.errors import InputError, RecordingWarning
 from kising.estimators.slices import Slices, slices_of
+from kising.learning.effort import iteration_limit
 from kising.learning.errors.standard import standard_errors
 from kising.learning.fitted.edges import edge_table
 from kising.learning.fitted.forecasts import Forecasts, forecast_log_likelihood, forecasts
@@ -29,7 +30,7 @@ from kising.learning.starts import chain_seed, error_seed
 from kising.learning.state import EMState
 from kising.learning.trace import trace_table
 from kising.model import Array, BondScales, Couplings, Recording, as_couplings, simulate
-from kising.options import Learner, iteration_limit
+from kising.options import Learner
 from kising.recordings import Segments, as_segments, fittable
 from kising.seeds import Seed, as_numbers
 

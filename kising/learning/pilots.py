@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kising.estimators.gradient import checked_gradient
+from kising.learning.effort import PILOT_ITERATIONS, PILOT_SLICES
 from kising.learning.starts import seeds_of
 from kising.model import Couplings
-from kising.options import PILOT_ITERATIONS, PILOT_SLICES
 
 if TYPE_CHECKING:
     from kising.learning.session import Session

@@ -21,6 +21,7 @@ from kising.estimators.gradient import Gradient, checked_gradient
 from kising.estimators.sampling import Sampling
 from kising.estimators.slices import Slices, as_slices
 from kising.learning.checkpoint import load
+from kising.learning.effort import iteration_limit
 from kising.learning.errors.standard import standard_errors
 from kising.learning.layout import slopes
 from kising.learning.pilots import likeliest_start
@@ -33,7 +34,7 @@ from kising.learning.steps.scaled import freedom_of
 from kising.learning.trace import trace_row
 from kising.learning.verdict import converged_blocks, judge, relative_sizes
 from kising.model import Array, BondScales, Couplings, Spins
-from kising.options import Learner, iteration_limit
+from kising.options import Learner
 from kising.seeds import Seed
 
 

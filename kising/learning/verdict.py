@@ -21,11 +21,12 @@ from typing import NamedTuple
 import numpy as np
 
 from kising.blocks import BLOCKS
+from kising.learning.effort import iteration_limit
 from kising.learning.layout import present
 from kising.learning.scores import nominal_scales
 from kising.learning.state import EMState, Problem
 from kising.model import BondScales, Couplings
-from kising.options import Learner, iteration_limit
+from kising.options import Learner
 
 LARGEST_GROWTH = 20.0
 

@@ -39,9 +39,7 @@ def take_over(
         say(f"{source.path}: {plural(int(taken.ids.size), 'finished run')} taken over{_note(others, stale)}")
 
 
-def _finished(
-    source: SweepDirectory, wanted: NDArray[np.uint64], say: Callable[[str], object]
-) -> Finished:
+def _finished(source: SweepDirectory, wanted: NDArray[np.uint64], say: Callable[[str], object]) -> Finished:
     if source.is_published:
         return finished_in(read_runs_table(source.runs_file), wanted)
     store = Store.open(source, writable=False)

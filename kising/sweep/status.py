@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from kising.learning.effort import iteration_limit
 from kising.messages import plural
-from kising.options import iteration_limit
 from kising.sweep.drive.cost import CostModel, kind_of, memory
 from kising.sweep.drive.progress import duration, speed
 from kising.sweep.failures import Failure, failures_in

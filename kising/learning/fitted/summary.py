@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kising.learning.effort import iteration_limit
 from kising.learning.fitted.edges import labels, present_blocks
 from kising.learning.fitted.heldout import likelihood_kind
-from kising.options import Learner, iteration_limit
+from kising.options import Learner
 
 if TYPE_CHECKING:
     from kising.learning.fit import Fit

@@ -38,13 +38,14 @@ from kising.estimators.parallel import one_blas_thread
 from kising.estimators.paths.sampled import sample_states
 from kising.estimators.slices import Slices
 from kising.estimators.steps import Steps
+from kising.learning.effort import LARGEST_METRIC
 from kising.learning.layout import Rows, from_rows, rows_of, slopes
 from kising.learning.state import Anchor, EMState, History, Mixture, Problem
 from kising.learning.steps.observed import observed_shares
 from kising.learning.steps.prior import Prior
 from kising.learning.steps.scaled import RIDGE, ScaledStep
 from kising.model import Array, BondScales, Couplings, Spins
-from kising.options import LARGEST_METRIC, Learner
+from kising.options import Learner
 from kising.seeds import random_stream
 
 SLICES = 4096

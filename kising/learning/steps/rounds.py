@@ -26,11 +26,11 @@ import numpy as np
 
 from kising.estimators.gradient import Gradient
 from kising.estimators.slices import Slices
+from kising.learning.effort import EARLY_ITERATIONS, ROUND
 from kising.learning.layout import flatten, slopes
 from kising.learning.state import Rounds, no_history
 from kising.learning.steps.crawling import NEARLY_THERE, shrinks_too_slowly
 from kising.model import Array, BondScales, Couplings
-from kising.options import EARLY_ITERATIONS, ROUND
 
 # Of a step on all slices: iterations on part of them end when theirs are below this share of it.
 FAR_ENOUGH = 0.1

@@ -16,6 +16,7 @@ from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient, checked_gradient
 from kising.estimators.parallel import one_blas_thread
 from kising.estimators.slices import Slices
+from kising.learning.effort import is_long, iteration_limit, slices_of_part, takes_rounds
 from kising.learning.layout import Rows, flatten, from_rows, places, rows_of, slopes, unflatten
 from kising.learning.state import EMState, History, Problem, Rounds, SpinProducts
 from kising.learning.steps.acceleration import accelerate
@@ -39,7 +40,7 @@ from kising.learning.steps.rounds import (
 )
 from kising.learning.verdict import relative_sizes
 from kising.model import Array, Couplings
-from kising.options import Learner, is_long, iteration_limit, slices_of_part, takes_rounds
+from kising.options import Learner
 from kising.seeds import Seed
 
 # Relative to the unit diagonal of C: makes C positive definite where there are fewer slices than spins.

@@ -23,7 +23,7 @@ from kising.cache_home import cache_homes
 from kising.errors import StoreError
 from kising.estimators.registry import Estimator, entry, resolve
 from kising.estimators.sampling import Sampling
-from kising.options import (
+from kising.learning.effort import (
     LARGEST_METRIC,
     PILOT_ITERATIONS,
     PILOT_SLICES,

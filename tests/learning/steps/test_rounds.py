@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from learning.steps.test_scaled import NETWORK, session_of
 
-from kising import options as options_module
 from kising.blocks import BLOCKS
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import checked_gradient
 from kising.estimators.registry import entry
 from kising.estimators.slices import Slices
+from kising.learning import effort
 from kising.learning.checkpoint import load, save
+from kising.learning.effort import EARLY_ITERATIONS, ROUND, USUALLY_EARLY, passes, slices_of_part
 from kising.learning.layout import flatten, slopes
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
@@ -30,7 +31,7 @@ from kising.learning.steps.rounds import (
     rounds_crawl,
     with_rest,
 )
-from kising.options import EARLY_ITERATIONS, ROUND, USUALLY_EARLY, Learner, passes, slices_of_part
+from kising.options import Learner
 
 PART, REST = 1000, 7000
 TOLERANCE = 1e-4
@@ -68,7 +69,7 @@ def test_rounds_go_through_all_slices_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("kising.learning.steps.rounds.FAR_ENOUGH", 0.0)
     never_give_up(monkeypatch)
     session, seen = session_of(monkeypatch, estimator="tap", correlations="pair", prior=1.0)
-    monkeypatch.setattr(options_module, "LEAST_PART", 3 * PART)
+    monkeypatch.setattr(effort, "LEAST_PART", 3 * PART)
     assert session.run().outcome == "converged"
     whole = [i for i, n in enumerate(seen) if n == 5 * PART]
     # Part and rest are E-steps of one iteration.
@@ -95,7 +96,7 @@ def test_rounds_end_where_all_slices_do(monkeypatch: pytest.MonkeyPatch, estimat
     options = {"estimator": estimator, "correlations": "pair", "bias": bias, "tolerance": 1e-7, "prior": 1.0}
     never_give_up(monkeypatch)
     session, _ = session_of(monkeypatch, **options)
-    monkeypatch.setattr(options_module, "LEAST_PART", 4 * PART)
+    monkeypatch.setattr(effort, "LEAST_PART", 4 * PART)
     found = session.run()
     assert found.rounds is not None
     assert found.rounds.given_up < 0
@@ -106,7 +107,7 @@ def ends_as_without_rounds(
     found: EMState, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
 ) -> None:
     session, _ = session_of(monkeypatch, **options)
-    monkeypatch.setattr(options_module, "LEAST_PART", 10_000)
+    monkeypatch.setattr(effort, "LEAST_PART", 10_000)
     usual = session.run()
     assert usual.rounds is None
     assert (found.outcome, usual.outcome) == ("converged", "converged")
@@ -354,7 +355,7 @@ def test_steps_on_the_part_that_grow_again_begin_the_count_anew(monkeypatch: pyt
     """They count where all slices have just settled, also against convergence."""
     never_give_up(monkeypatch)
     session, _ = session_of(monkeypatch, estimator="tap", prior=1.0)
-    monkeypatch.setattr(options_module, "LEAST_PART", 4 * PART)
+    monkeypatch.setattr(effort, "LEAST_PART", 4 * PART)
     states = states_of(session)
     settled = next(
         state

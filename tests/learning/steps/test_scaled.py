@@ -6,10 +6,10 @@ from support.brute_force import gradient_of_bonds, small_network
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from kising import draw_couplings, simulate
-from kising import options as options_module
 from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient, checked_gradient
 from kising.estimators.slices import Slices
+from kising.learning import effort
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
 from kising.learning.state import spin_products
@@ -58,7 +58,7 @@ RECORDING = simulate(NETWORK, 8002, seed=4).visible
 
 def session_of(monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[Session, list[int]]:
     """A session whose iterations may go through 1,000 of 8,000 slices, and the numbers of slices of its E-steps."""
-    monkeypatch.setattr(options_module, "LEAST_PART", 1000)
+    monkeypatch.setattr(effort, "LEAST_PART", 1000)
     seen: list[int] = []
 
     def spied(couplings: Couplings, slices: Slices, *given: object, **named: object) -> Gradient:
@@ -86,7 +86,7 @@ def test_large_steps_on_long_recordings_are_made_in_single_precision(
 ) -> None:
     """And small ones, where rounding could matter, in double precision."""
     session, _ = session_of(monkeypatch, tolerance=1e-7, correlations="pair", estep={"precision": precision})
-    monkeypatch.setattr(options_module, "LEAST_PART", least_part)
+    monkeypatch.setattr(effort, "LEAST_PART", least_part)
     seen: list[str] = []
 
     def spied(couplings: Couplings, slices: Slices, estep: EStep, **named: object) -> Gradient:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kising.options import PILOT_SLICES
+from kising.learning.effort import PILOT_SLICES
 from kising.sweep.drive import cost
 from kising.sweep.drive.cost import CHUNK_BYTES, CostModel, kind_of, memory, operations
 from kising.sweep.plan import Plan
