@@ -305,7 +305,8 @@ class _Work:
         return f"stopped by {reason}{where}; to resume: {self.request.command}"
 
     def _conclude(self, found: Fit, last: str) -> None:
-        from kising.learning.fitted.summary import FLAGS, summary
+        from kising.learning.fitted.advice import FLAGS
+        from kising.learning.fitted.summary import summary
 
         for line in summary(found, FLAGS).splitlines():
             self.say(line)

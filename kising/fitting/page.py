@@ -11,8 +11,7 @@ from kising.fitting.figures.intervals import interval_figures, label, strongest
 from kising.fitting.figures.learning import learning_figures, score_figures
 from kising.fitting.figures.matrices import coupling_figures
 from kising.fitting.figures.network import SIGNIFICANT, network_figure
-from kising.learning.effort import iteration_limit
-from kising.learning.fitted.summary import tighter_prior
+from kising.learning.fitted.advice import FLAGS, cure
 from kising.learning.selection import MEMORYLESS, OWN, VISIBLE_ONLY, Folds
 from kising.report.choice import plus_minus
 from kising.report.page import document
@@ -79,14 +78,10 @@ def verdict(found: Fit) -> tuple[str, bool]:
     after = f"after {found.iterations} iterations"
     if found.outcome == "converged":
         return f"Learning converged {after}.", True
+    again = f"Fit again with {cure(found, FLAGS)}."
     if found.outcome == "diverged":
-        return (
-            f"Learning diverged {after}: these couplings mean nothing. Try --prior {tighter_prior(found.learner)}, or "
-            "fewer hidden spins.",
-            False,
-        )
-    cure = f"--max-iterations {2 * iteration_limit(found.learner, found.hidden)}"
-    return f"Learning did not converge {after} ({found.missing}). Try {cure}.", False
+        return f"Learning diverged {after}: these couplings mean nothing. {again}", False
+    return f"Learning did not converge {after} ({found.missing}). {again}", False
 
 
 def _header(found: Fit, segments: Segments, choice: Choice | None, edges: pd.DataFrame) -> Iterator[str]:

@@ -61,7 +61,9 @@ def standing(state: EMState, learner: Learner) -> Standing:
     noises = trace[:, _NOISES]
     sampled = state.sampler is not None
     averaged = ~np.isnan(noises).all(axis=1)
-    done, allowed = len(trace), max(iteration_limit(learner, state.couplings.K.shape[1]) - len(trace), 0)
+    # Only with samples does a recording with gaps have another limit than one without.
+    limit = iteration_limit(learner, state.couplings.K.shape[1], gaps=sampled)
+    done, allowed = len(trace), max(limit - len(trace), 0)
     left: float | None = None
     if sampled and averaged.any():
         ratios = np.nanmax(noises[averaged], axis=1) / learner.noise

@@ -55,6 +55,10 @@ class Learned:
     """converged | stalled | diverged"""
     missing: str | None
     """of learning that stalled: for each block that had not converged, what it lacked; None otherwise"""
+    excess: dict[str, float | None]
+    """the same in numbers: how many times its limit the step, the drift or the Monte-Carlo error of the block was; None
+    where that was not known yet, and below 1 where it had not been small for long enough
+    """
     iterations: int
     """EM iterations made"""
     estimator: str
@@ -233,12 +237,14 @@ class Session:
         """The result of learning that has ended; `errors` asks for standard errors."""
         couplings = self.step.learned(state)
         widths = self._prior_widths(state)
+        lacks = self.step.missing(state) if state.outcome == "stalled" else {}
         return Learned(
             couplings=couplings.filled,
             converged=converged_blocks(state, self.learner),
             rmse=self.problem.rmse(couplings),
             outcome=state.outcome,
-            missing=self._missing(state),
+            missing="; ".join(f"{name}: {lack.text}" for name, lack in lacks.items()) or None,
+            excess={name: lack.excess for name, lack in lacks.items()},
             iterations=state.iteration,
             estimator=self.step.estep.estimator.name,
             monte_carlo_error=_filled(self.step.monte_carlo_error(state)),
@@ -246,11 +252,6 @@ class Session:
             prior_widths=widths,
             state=state,
         )
-
-    def _missing(self, state: EMState) -> str | None:
-        if state.outcome != "stalled":
-            return None
-        return "; ".join(f"{name}: {text}" for name, text in self.step.missing(state).items()) or None
 
     def _prior_widths(self, state: EMState) -> dict[str, float] | None:
         prior = self.step.prior

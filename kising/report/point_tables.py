@@ -55,7 +55,13 @@ _POINT_TABLES: Final = (
         "convergence",
         "learn",
         "Fraction of runs that converged, with 95% Wilson interval",
-        ("runs", "failed", "diverged"),
+        ("runs", "failed", "diverged", "stalled"),
+    ),
+    _PointTable(
+        "stalled",
+        "learn",
+        "Runs that stalled: step, drift or Monte-Carlo error, as a multiple of its limit (mean)",
+        (),
     ),
     _PointTable(
         "errors",

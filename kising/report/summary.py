@@ -32,6 +32,7 @@ def summarise(runs: pd.DataFrame) -> pd.DataFrame:
         row: dict[str, object] = {"point_id": point_id}
         row |= {name: group[name].iloc[0] for name in AXES}
         row |= {"runs": len(group), "failed": len(group) - len(done), "diverged": len(done) - len(undiverged)}
+        row["stalled"] = int((done["outcome"] == "stalled").sum())
         for column in COLUMNS:
             if column.summary is not None:
                 counted = done if column.summary.diverged else undiverged

@@ -99,17 +99,25 @@ def perform_fold(
         at,
     )
     return {
-        "estimator": result.estimator,
-        "outcome": result.outcome,
-        "missing": result.missing,
-        **{f"converged_{x}": done for x, done in result.converged.items()},
+        **ending(result),
         **(_errors(result, scales) if result.standard_error is not None else {}),
-        "iterations": result.iterations,
         **_training(result, session, data.training, seed),
         **scores._asdict(),
         **{f"{name}_visible_only": value for name, value in alone._asdict().items()},
         **{f"{name}_memoryless": value for name, value in control._asdict().items()},
         **({"trace": pack([result.state.trace])} if run.keep.trace else {}),
+    }
+
+
+def ending(result: Learned) -> dict[str, object]:
+    """The columns that say how learning ended."""
+    return {
+        "estimator": result.estimator,
+        "outcome": result.outcome,
+        "missing": result.missing,
+        "iterations": result.iterations,
+        **{f"converged_{x}": done for x, done in result.converged.items()},
+        **{f"excess_{x}": excess for x, excess in result.excess.items()},
     }
 
 

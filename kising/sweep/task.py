@@ -25,7 +25,7 @@ from kising.learning.starts import chain_seed
 from kising.model import BondScales, Couplings, Recording, Spins, bond_scales, draw_couplings, simulate
 from kising.seeds import random_stream
 from kising.sweep.execute.protocol import RunTimeout
-from kising.sweep.fold_task import perform_fold
+from kising.sweep.fold_task import ending, perform_fold
 from kising.sweep.store.artifacts import pack
 from kising.version import NUMERICS, __version__
 
@@ -152,15 +152,11 @@ def _learn(
     found = assess(couplings, recording, session.scoring_estep, against_exact=False, threads=threads)
     scores = rmse(couplings, truth, scales)
     return {
-        "estimator": result.estimator,
-        "outcome": result.outcome,
-        "missing": result.missing,
-        **{f"converged_{x}": done for x, done in result.converged.items()},
+        **ending(result),
         **{f"rmse_{x}": scores[x] for x in result.converged},
         **(_coverage(couplings, errors, truth, scales, result.converged) if errors is not None else {}),
         **(_after_pruning(couplings, truth, scales, result.converged) if point.score.pruned else {}),
         "baseline_rmse": baseline(point.model.connectivity),
-        "iterations": result.iterations,
         "bp_converged": found.converged,
         "corrected": found.corrected,
         "log_likelihood": found.log_likelihood,

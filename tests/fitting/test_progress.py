@@ -63,6 +63,13 @@ def fit_sampler():
     return fit(visible, 1, seed=3, estimator="gibbs", max_iterations=2).state.sampler
 
 
+def test_sampling_has_the_limit_of_sampling_also_where_auto_would_enumerate(found) -> None:
+    """Missing entries make `auto` sample."""
+    state = with_trace(found.state, 20, **{f"noise_{name}": np.full(20, np.nan) for name in BLOCKS})
+    assert standing(replace(state, sampler=fit_sampler()), Learner()).iterations_left == 4000 - 20
+    assert standing(state, Learner()).iterations_left < 300
+
+
 def test_the_first_iteration_has_no_part_in_the_pace() -> None:
     times = iter([100.0, 101.0, 102.0, 103.0])
     pace = Pace(lambda: next(times))

@@ -34,12 +34,21 @@ def learned(**changes: object) -> list[dict]:
 
 def test_learning_has_convergence_errors_and_slopes() -> None:
     lines = [line for line in shown(learned()) if line]
-    assert lines[0] == ["length", "runs", "failed", "diverged", *REQUIRED]
-    assert lines[1] == ["100", "2", "0", "0", *["1.00", "(0.34-1.00)"] * len(REQUIRED)]
+    assert lines[0] == ["length", "runs", "failed", "diverged", "stalled", *REQUIRED]
+    assert lines[1] == ["100", "2", "0", "0", "0", *["1.00", "(0.34-1.00)"] * len(REQUIRED)]
     assert lines[3] == ["length", *REQUIRED, "all", "zero"]
     # 0.1 and 0.2: mean 0.15, standard error 0.1/√2/√2.
     assert lines[4] == ["100", *["0.150", "±", "0.050"] * len(REQUIRED), "0.500"]
     assert [line[:2] for line in lines[7:]] == [[x, "-0.500"] for x in REQUIRED]
+
+
+def test_runs_that_stalled_are_counted_and_say_how_far_they_were_from_convergence() -> None:
+    rows = learned()
+    rows[0] |= {"outcome": "stalled", "excess_K": 3.0, "excess_L": 12.0}
+    rows[1] |= {"outcome": "stalled", "excess_L": 8.0}
+    lines = [line for line in shown(rows) if line]
+    assert [line[:5] for line in lines[1:3]] == [["100", "2", "0", "0", "2"], ["10000", "2", "0", "0", "0"]]
+    assert lines[3:6] == [["length", "K", "L"], ["100", "3.000", "10.000"], ["10000", "-", "-"]]
 
 
 def test_inference_has_its_averages_and_only_those_that_are_known() -> None:
@@ -61,9 +70,9 @@ def test_runs_that_all_failed_are_counted() -> None:
         line for line in shown(learned(status="failed", outcome=None, hidden_overlap=None, **nothing)) if line
     ]
     assert lines[:3] == [
-        ["length", "runs", "failed", "diverged"],
-        ["100", "2", "2", "0"],
-        ["10000", "2", "2", "0"],
+        ["length", "runs", "failed", "diverged", "stalled"],
+        ["100", "2", "2", "0", "0"],
+        ["10000", "2", "2", "0", "0"],
     ]
 
 

@@ -32,6 +32,16 @@ def test_rmse_spread_leaves_diverged_runs_out_and_counts_them() -> None:
     assert row["rmse_K_sem"] == pytest.approx(np.std(values, ddof=1) / np.sqrt(3))
 
 
+def test_what_stalled_runs_lacked_is_summarised_by_block() -> None:
+    rows = [{"point_id": "p", "outcome": "stalled", "excess_K": x} for x in (2.0, 6.0)]
+    rows += [{"point_id": "p", "outcome": "stalled", "excess_L": 5.0}, {"point_id": "p"}]
+    rows += [{"point_id": "p", "outcome": "diverged"}, {"point_id": "p", "status": "failed", "outcome": None}]
+    (row,) = summarise(make_runs(rows)).to_dict("records")
+    assert (row["runs"], row["failed"], row["diverged"], row["stalled"]) == (6, 1, 1, 3)
+    assert (row["excess_K"], row["excess_L"]) == (4.0, 5.0)
+    assert np.isnan(row["excess_J"])
+
+
 def test_rmse_after_pruning_is_summarised_where_there_is_one() -> None:
     rows = [{"point_id": "p", "rmse_pruned_K": v} for v in (0.1, 0.2, 0.4)]
     rows += [{"point_id": "p", "rmse_pruned_K": 1e3, "outcome": "diverged"}]

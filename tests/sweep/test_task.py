@@ -8,6 +8,7 @@ from kising.blocks import BLOCKS
 from kising.estimators.registry import AUTO_LARGEST_EXACT, ESTIMATORS
 from kising.learning.checkpoint import load
 from kising.learning.scores import align, bond_shares, pruned, rmse
+from kising.learning.trace_columns import TRACE_COLUMNS
 from kising.sweep.execute.protocol import RunTimeout
 from kising.sweep.plan import Plan
 from kising.sweep.spec import parse_spec
@@ -27,6 +28,19 @@ SWEEP = {
 
 def runs(**changes):
     return list(Plan.of(parse_spec({**SWEEP, **changes})).runs())
+
+
+def test_the_row_of_a_run_that_stalled_says_what_was_missing() -> None:
+    run = runs(learner={**SWEEP["learner"], "max_iterations": 4}, keep={"trace": True})[0]
+    row = execute(run, 1, None)
+    assert row["outcome"] == "stalled"
+    steps = unpack_trace(row["trace"])[-1]
+    lacking = [x for x in "JKLhb" if not row[f"converged_{x}"]]
+    assert lacking == list("JKLhb")
+    for x in lacking:
+        step = steps[TRACE_COLUMNS.index(f"step_{x}")]
+        assert row[f"excess_{x}"] == step / run.point.learner.tolerance
+        assert f"{x}: step {step:.2g} bond scales" in row["missing"]
 
 
 def test_learn_is_fit_on_what_the_seeds_say() -> None:

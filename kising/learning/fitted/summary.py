@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kising.learning.effort import iteration_limit
+from kising.learning.fitted.advice import PYTHON, Spelling, cure, tighter_prior
 from kising.learning.fitted.edges import labels, present_blocks
 from kising.learning.fitted.heldout import likelihood_kind
-from kising.options import Learner
 
 if TYPE_CHECKING:
     from kising.learning.fit import Fit
@@ -20,24 +18,6 @@ WIDTH = 100
 STRONGEST = 6
 # Columns for the name of a unit.
 LONGEST_NAME = 24
-
-
-@dataclass(frozen=True)
-class Spelling:
-    """How advice is written, so that it can be copied."""
-
-    option: Callable[[str, object], str]
-    """from the name of an option and its value"""
-    errors: str
-    """how to get standard errors"""
-    continued: str
-    """how to go on from where learning stopped; empty where there is no way"""
-
-
-PYTHON: Final = Spelling(
-    lambda name, value: f"{name}={value}", "see with_errors", ", or continue with start=fit.couplings"
-)
-FLAGS: Final = Spelling(lambda name, value: f"--{name.replace('_', '-')} {value}", "fit with --errors", "")
 
 
 def summary(fit: Fit, spelling: Spelling = PYTHON) -> str:
@@ -95,25 +75,13 @@ def _short(name: object) -> str:
 
 
 def _advice(fit: Fit, spelling: Spelling) -> Iterator[str]:
-    if fit.outcome == "diverged":
-        smaller = f"a smaller {spelling.option('rate', '').rstrip(' =')}"
-        cure = (
-            smaller
-            if fit.learner.step == "gradient"
-            else spelling.option("prior", tighter_prior(fit.learner))
-        )
-        yield f"It diverged: fit again with {cure}, with fewer hidden spins, or with more data."
-    elif fit.outcome != "converged":
-        more = spelling.option("max_iterations", 2 * iteration_limit(fit.learner, fit.hidden))
-        yield f"It has not converged: fit again with {more}{spelling.continued}."
+    if fit.outcome != "converged":
+        ended = "It diverged" if fit.outcome == "diverged" else "It has not converged"
+        yield f"{ended}: fit again with {cure(fit, spelling)}."
+    if fit.missing:
         yield f"Missing: {fit.missing}"
     if fit.standard_error is not None:
         unknown = sum(int(np.isinf(error).sum()) for error in fit.standard_error)
         if unknown:
-            cure = spelling.option("prior", tighter_prior(fit.learner))
-            yield f"Couplings that the recording does not determine: {unknown}; {cure} would bound them."
-
-
-def tighter_prior(learner: Learner) -> str:
-    """A prior that bounds couplings more than the one that a fit had."""
-    return "auto" if learner.prior == "none" else "1"
+            bound = spelling.option("prior", tighter_prior(fit.learner))
+            yield f"Couplings that the recording does not determine: {unknown}; {bound} would bound them."

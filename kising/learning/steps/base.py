@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,15 @@ from kising.learning.steps.prior import Prior
 from kising.model import Couplings
 from kising.options import Learner
 from kising.seeds import Seed
+
+
+class Lack(NamedTuple):
+    """What a block that has not converged is short of."""
+
+    text: str
+    """in words, with the limit"""
+    excess: float | None = None
+    """how many times its limit the number in question is; None while it is not known"""
 
 
 @dataclass(frozen=True)
@@ -72,11 +82,12 @@ class Step(ABC):
         """
         return False
 
-    def missing(self, state: EMState) -> dict[str, str]:
-        """For each block that has not converged: what is missing, in words."""
+    def missing(self, state: EMState) -> dict[str, Lack]:
+        """For each block that has not converged: what is missing."""
         sizes = state.trace[-1, 1 : 1 + len(BLOCKS)] if state.iteration else [np.inf for _ in BLOCKS]
         limit = self.learner.tolerance
-        return unsettled(state, self.learner, [f"step {x:.2g} bond scales, limit {limit:g}" for x in sizes])
+        lacks = [Lack(f"step {x:.2g} bond scales, limit {limit:g}", float(x / limit)) for x in sizes]
+        return unsettled(state, self.learner, lacks)
 
     @abstractmethod
     def advance(self, state: EMState, direction: Couplings, gradient: Gradient) -> EMState:
@@ -95,8 +106,8 @@ class Step(ABC):
         return [np.nan for _ in BLOCKS]
 
 
-def unsettled(state: EMState, learner: Learner, texts: Sequence[str]) -> dict[str, str]:
-    """Of texts for all blocks, those for blocks that are learned and have not been settled for long enough."""
+def unsettled(state: EMState, learner: Learner, lacks: Sequence[Lack]) -> dict[str, Lack]:
+    """Of what all blocks lack, that of blocks that are learned and have not been settled for long enough."""
     learned = present(state.couplings)
-    triples = zip(BLOCKS, state.held, texts, strict=True)
-    return {name: text for name, held, text in triples if learned[name] and held < learner.hold}
+    triples = zip(BLOCKS, state.held, lacks, strict=True)
+    return {name: lack for name, held, lack in triples if learned[name] and held < learner.hold}

@@ -7,7 +7,7 @@ from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient
 from kising.learning.layout import UNIT, flatten, slopes, unflatten
 from kising.learning.state import EMState, History, Problem
-from kising.learning.steps.base import Step
+from kising.learning.steps.base import Lack, Step
 from kising.model import Couplings
 from kising.options import Learner
 
@@ -35,7 +35,7 @@ class PlainStep(Step):
         """By the size of that step."""
         return self.measure.settled(state, sizes)
 
-    def missing(self, state: EMState) -> dict[str, str]:
+    def missing(self, state: EMState) -> dict[str, Lack]:
         """By the size of that step too."""
         return self.measure.missing(state)
 

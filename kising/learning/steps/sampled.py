@@ -38,7 +38,7 @@ from kising.kernels.counter import key_of
 from kising.learning.layout import flatten, places, unflatten
 from kising.learning.state import EMState, Problem, Sampler, first_state
 from kising.learning.steps.acceleration import within_reach
-from kising.learning.steps.base import Step, unsettled
+from kising.learning.steps.base import Lack, Step, unsettled
 from kising.learning.steps.metric import Metric, MetricCache, complete_errors, is_due, metric_step, of_chains
 from kising.model import Array, Couplings
 from kising.options import Learner
@@ -121,22 +121,23 @@ class SampledStep(Step):
         """By the error of the mean: steps never vanish, and before there is a mean nothing has settled."""
         return [sampler_of(state).averages and share < self.learner.noise for share in self.noise(state)]
 
-    def missing(self, state: EMState) -> dict[str, str]:
+    def missing(self, state: EMState) -> dict[str, Lack]:
         """How far blocks still drift while there is no mean, then how noisy it is."""
-        sampler = sampler_of(state)
+        sampler, limit = sampler_of(state), self.learner.noise
         if sampler.averages:
-            texts = [
-                f"Monte-Carlo error {share:.2g} of the statistical error, limit {self.learner.noise:g}"
-                if np.isfinite(share)
-                else f"averaged over only {sampler.iterations} iterations"
-                for share in self.noise(state)
+            lacks = [
+                Lack(f"Monte-Carlo error {x:.2g} of the statistical error, limit {limit:g}", x / limit)
+                if np.isfinite(x)
+                else Lack(f"averaged over only {sampler.iterations} iterations")
+                for x in self.noise(state)
             ]
-            return unsettled(state, self.learner, texts)
+            return unsettled(state, self.learner, lacks)
         if sampler.iterations < LEAST_APPROACH:
-            return unsettled(state, self.learner, [f"fewer than {LEAST_APPROACH} iterations"] * len(BLOCKS))
+            lacks = [Lack(f"fewer than {LEAST_APPROACH} iterations") for _ in BLOCKS]
+            return unsettled(state, self.learner, lacks)
         way = drifts(sampler, places(state.couplings), self._flat_errors(state))
-        texts = [f"drifts by {x:.2g} of the statistical error, limit {NEAR:g}" for x in way]
-        found = unsettled(state, self.learner, texts)
+        lacks = [Lack(f"drifts by {x:.2g} of the statistical error, limit {NEAR:g}", x / NEAR) for x in way]
+        found = unsettled(state, self.learner, lacks)
         # All blocks wait for those that drift.
         return {name: found[name] for name, x in zip(BLOCKS, way, strict=True) if x >= NEAR} or found
 

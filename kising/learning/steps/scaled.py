@@ -20,7 +20,7 @@ from kising.learning.effort import is_long, iteration_limit, slices_of_part, tak
 from kising.learning.layout import Rows, flatten, from_rows, places, rows_of, slopes, unflatten
 from kising.learning.state import EMState, History, Problem, Rounds, SpinProducts
 from kising.learning.steps.acceleration import accelerate
-from kising.learning.steps.base import Step
+from kising.learning.steps.base import Lack, Step
 from kising.learning.steps.crawling import (
     EVERY,
     REMEMBERED,
@@ -186,12 +186,15 @@ class ScaledStep(Step):
             sizes, self.learner.tolerance, left, window
         )
 
-    def missing(self, state: EMState) -> dict[str, str]:
+    def missing(self, state: EMState) -> dict[str, Lack]:
         """Where learning crawled, also that it did."""
         found = super().missing(state)
         if state.iteration >= self._limit:
             return found
-        return {name: f"{text}; shrinks too slowly to reach it" for name, text in found.items()}
+        return {
+            name: lack._replace(text=f"{lack.text}; shrinks too slowly to reach it")
+            for name, lack in found.items()
+        }
 
     @property
     def _limit(self) -> int:

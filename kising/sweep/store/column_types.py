@@ -46,7 +46,7 @@ class Column(NamedTuple):
     """the only values of a string; empty: any"""
     heading: str = ""
     """in the tables of points that people read; empty: it is not in them"""
-    console: Literal["convergence", "errors", "held out", "averages"] | None = None
+    console: Literal["convergence", "stalled", "errors", "held out", "averages"] | None = None
     """which table of the console has it; None: only the page's has"""
 
     @property

@@ -18,7 +18,7 @@ from kising.learning.trace_columns import TRACE
 from kising.options import LEAVES, Header, Leaf, leaves_of
 from kising.sweep.store.column_types import Column, Kind, Summary, runs_of
 
-SCHEMA_VERSION: Final = 11
+SCHEMA_VERSION: Final = 12
 
 Row = Mapping[str, object]
 
@@ -63,7 +63,7 @@ RESULTS: Final = (
     Column(
         "outcome",
         "string",
-        meaning="how learning ended: converged, stalled (out of iterations) or diverged; for task infer: "
+        meaning="how learning ended: converged, stalled (see `missing`) or diverged; for task infer: "
         "converged if the E-step converged in every slice, otherwise stalled",
         allowed=OUTCOMES,
     ),
@@ -72,6 +72,15 @@ RESULTS: Final = (
         "string",
         meaning="if learning stalled: for each block that had not converged, how far it was from its limit; drift and "
         "Monte-Carlo error are in units of the statistical error, steps in bond scales",
+    ),
+    Column(
+        "excess_X",
+        "float",
+        meaning="if learning stalled before X had converged: how many times its limit the step, the drift or the "
+        "Monte-Carlo error of X was (`missing` tells which); below 1 if it had not been small for long enough",
+        summary=_MEAN,
+        heading="X",
+        console="stalled",
     ),
     Column(
         "converged_X",
@@ -255,6 +264,9 @@ COUNTS: Final = (
     Column("runs", "int", False, "runs with a row"),
     Column("failed", "int", False, "runs that failed"),
     Column("diverged", "int", False, "done runs that diverged"),
+    Column(
+        "stalled", "int", False, "done runs that stalled: `excess_X` says how far they were from convergence"
+    ),
 )
 
 SUMMARY_COLUMNS: Final = (

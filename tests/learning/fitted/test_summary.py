@@ -10,7 +10,8 @@ from support.brute_force import small_network
 from kising import Couplings, fit, load_fit
 from kising.errors import InputError
 from kising.learning.fit import Fit
-from kising.learning.fitted.summary import FLAGS, summary
+from kising.learning.fitted.advice import FLAGS
+from kising.learning.fitted.summary import summary
 
 RECORDING = small_network(7, visible=6, hidden=2, length=2000)[1]
 
@@ -112,6 +113,15 @@ def test_inputs_keep_their_names(tmp_path) -> None:
     assert load_fit(tmp_path / "fit.npz") == found
     plain = fitted(covariates=inputs.to_numpy(), max_iterations=3)
     assert list(plain.edges().query("block == 'F'").source.unique()) == ["u0", "u1"]
+
+
+def test_advice_doubles_the_limit_that_the_fit_had() -> None:
+    """`auto` samples missing entries: the limit is that of sampling, not that of exact averages."""
+    found = replace(fitted(max_iterations=5), missing=None)
+    for estimator, limit in (("exact", 300), ("gibbs", 4000)):
+        learner = found.learner.model_copy(update={"max_iterations": None})
+        at_limit = replace(found, estimator=estimator, learner=learner, iterations=limit)
+        assert f"fit again with max_iterations={2 * limit}" in at_limit.summary()
 
 
 def test_advice_is_written_as_flags_where_flags_are_used() -> None:

@@ -79,6 +79,8 @@ def test_a_fit_that_crawls_ends_and_says_so() -> None:
     assert 2 * WINDOWS[0].length < found.iterations < 200
     assert found.iterations % EVERY == 1
     assert "shrinks too slowly to reach it" in found.missing
+    # More iterations would not help, and the advice does not ask for them.
+    assert "fit again with estimator=auto; more iterations would not help" in found.summary()
     # What came of it is what a fit that ends by itself has.
     usual = fit(RECORDING, 2, estimator="bp", bias=False, seed=5)
     assert usual.outcome == "converged"
@@ -92,6 +94,10 @@ def test_a_fit_at_its_limit_does_not_say_that_it_crawled() -> None:
     found = fit(RECORDING, 2, estimator="bp", max_iterations=20, **UNREACHABLE)
     assert (found.outcome, found.iterations) == ("stalled", 20)
     assert "slowly" not in found.missing
+    assert "fit again with max_iterations=40" in found.summary()
+    last = found.trace.iloc[-1]
+    assert found.excess == {name: last[f"step_{name}"] / UNREACHABLE["tolerance"] for name in "JKL"}
+    assert found.excess["J"] > 1
 
 
 def test_exact_averages_are_given_all_their_iterations() -> None:

@@ -385,4 +385,4 @@ def test_learning_that_crawls_in_rounds_ends_where_all_slices_were_used(
     assert (last.outcome, last.rounds.given_up) == ("stalled", -1)
     assert seen[-2:] == [PART, REST]
     assert seen.count(REST) == 3
-    assert "shrinks too slowly" in session.step.missing(last)["K"]
+    assert "shrinks too slowly" in session.step.missing(last)["K"].text

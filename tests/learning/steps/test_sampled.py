@@ -168,6 +168,8 @@ def test_the_verdict_does_not_depend_on_the_budget() -> None:
     least = fit(RECORDING, 2, max_iterations=LEAST_APPROACH - 1, **how)
     assert least.outcome == "stalled"
     assert least.missing.startswith(f"J: fewer than {LEAST_APPROACH} iterations; K:")
+    assert least.excess == dict.fromkeys("JKL")
+    assert first.excess == {}
 
 
 def test_a_fit_that_stalled_says_which_block_drifts_and_how_far() -> None:
@@ -181,6 +183,8 @@ def test_a_fit_that_stalled_says_which_block_drifts_and_how_far() -> None:
     assert name in "JKL"
     assert text.startswith("drifts by ")
     assert float(text.split()[2]) > NEAR
+    assert short.excess[name] > 1
+    assert float(f"{short.excess[name] * NEAR:.2g}") == float(text.split()[2])
     assert f"Missing: {short.missing}"[:80] in short.summary()
 
 
