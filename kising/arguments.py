@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from kising.conflicts import RULES
 from kising.errors import InputError
 from kising.messages import did_you_mean, nearest
-from kising.options import LEAVES, EStep, Leaf, Learner, Task, gates, unused_keys
+from kising.option_types import Leaf, Task
+from kising.options import LEAVES, EStep, Learner, gates, unused_keys
 from kising.values import RefusedError, WordOrReal
 
 F = TypeVar("F", bound=Callable[..., Any])

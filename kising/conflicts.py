@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 from kising.blocks import n_couplings
 from kising.estimators import registry
 from kising.messages import listing
-from kising.options import READING, Task
+from kising.option_types import Task
+from kising.options import READING
 
 
 class Conflict(NamedTuple):

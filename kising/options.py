@@ -7,16 +7,13 @@ an option, declare it here and use it where it acts. Options that do not go toge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
-
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal, get_args
 
 from kising.estimators import registry
 from kising.estimators.bp.rules import RULES as CORRELATIONS
 from kising.messages import listing
+from kising.option_types import Condition, Gate, Leaf, Option, Section, Task, leaves_of
 from kising.values import (
     Amount,
     Choice,
@@ -28,67 +25,10 @@ from kising.values import (
     Name,
     OptionalText,
     Real,
-    RefusedError,
     Text,
     Whole,
     WordOrReal,
 )
-
-Task = Literal["learn", "infer"]
-
-#: The type that marks an option's own refusals among pydantic's errors.
-REFUSED: Final = "refused"
-
-
-class Gate(NamedTuple):
-    """The values that decide which options have an effect."""
-
-    task: str
-    estimator: str
-    step: str
-    file: str | None = None
-
-
-#: Returns why an option has no effect, or None where it has one.
-Condition = Callable[[Gate], str | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Option:
-    """The declaration of an option, apart from its name, type and default."""
-
-    kind: Kind
-    """what values it takes"""
-    help: str
-    """one line"""
-    applies: tuple[Condition, ...] = ()
-    """conditions that must all hold for it to have an effect; where it has none, its column is null"""
-    task: Task | None = None
-    """the one task whose files may set it"""
-    since: int = 1
-    """schema version that introduced it. It enters the ids of points only where it differs from what was implied
-    before, so that earlier results keep their ids"""
-    implied: Any = None
-    """the value that describes sweeps from before the option existed, if that is not its default"""
-    argument: str | None = None
-    """its name as a keyword argument, if that is not its key"""
-    needs_truth: bool = False
-    """whether it needs the true couplings; `kising fit` then has no flag for it"""
-    varies: bool = True
-    """whether it can be an axis"""
-    in_ids: bool = True
-    """whether ids of points depend on it"""
-    reads: bool = False
-    """whether it says how data.file is read; it is then an argument of `read_recording` and a flag of `kising fit`"""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def validate(value: Any) -> Any:
-            try:
-                return self.kind.parse(value)
-            except RefusedError as refusal:
-                raise PydanticCustomError(REFUSED, "{message}", {"message": str(refusal)}) from None
-
-        return core_schema.no_info_plain_validator_function(validate)
 
 
 def _learning(gate: Gate) -> str | None:
@@ -145,12 +85,6 @@ def _reading(kind: Kind, text: str, *, since: int = 9, argument: str | None = No
         reads=True,
         argument=argument,
     )
-
-
-class Section(BaseModel):
-    """A mapping of a sweep file: unknown keys are refused, values are checked, and it cannot be changed afterwards."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Header(Section):
@@ -568,51 +502,6 @@ POINT_SECTIONS: Mapping[str, type[Section]] = {
 }
 #: The sections that do not define points.
 OTHER_SECTIONS: Mapping[str, type[Section]] = {"keep": Keep, "resources": Resources}
-
-
-class Leaf(NamedTuple):
-    """An option with its place."""
-
-    key: str
-    """dotted, as in an axis"""
-    option: Option
-    default: Any
-    required: bool
-
-    @property
-    def kind(self) -> Kind:
-        """What values it takes."""
-        return self.option.kind
-
-    @property
-    def nullable(self) -> bool:
-        """Whether its column can be null: where it has no effect, or in rows from before it existed."""
-        return bool(self.option.applies or self.option.task or self.option.since > 1)
-
-    def in_id(self, value: object) -> bool:
-        """Whether a value is part of an id. The implied value of an option that was added later is not."""
-        implied = self.default if self.option.implied is None else self.option.implied
-        if not self.option.in_ids:
-            return False
-        return self.option.since == 1 or value not in (None, implied)
-
-
-def option_of(section: type[BaseModel], key: str) -> Option | None:
-    """The option of a key; None where the key is a section itself, or unknown."""
-    field = section.model_fields.get(key)
-    return next((x for x in field.metadata if isinstance(x, Option)), None) if field else None
-
-
-def leaves_of(section: type[BaseModel], prefix: str = "") -> Iterator[Leaf]:
-    """The options of a section and of the sections inside it."""
-    for key, field in section.model_fields.items():
-        option = option_of(section, key)
-        if option is not None:
-            yield Leaf(
-                f"{prefix}{key}", option, None if field.is_required() else field.default, field.is_required()
-            )
-        elif isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            yield from leaves_of(field.annotation, f"{prefix}{key}.")
 
 
 #: Every option that belongs to a point, by its dotted key.

@@ -16,7 +16,8 @@ from click.testing import CliRunner
 from kising import fit, gradient, infer
 from kising.arguments import FIT, INFER
 from kising.cli import main
-from kising.options import LEAVES, OTHER_SECTIONS, Header, Leaf, Learner, leaves_of
+from kising.option_types import Leaf, leaves_of
+from kising.options import LEAVES, OTHER_SECTIONS, Header, Learner
 from kising.sweep.spec import parse_spec
 from kising.sweep.spec.loading import read_document
 from kising.sweep.spec.reference import json_schema, markdown

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from kising.arguments import Arguments
-from kising.options import LEAVES, READING, Leaf
+from kising.option_types import Leaf
+from kising.options import LEAVES, READING
 from kising.values import Flag, Kind, RefusedError, Text, WordOrReal, scalar
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -18,18 +18,8 @@ from typing import Any, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from kising.options import (
-    GATE_KEYS,
-    LEAVES,
-    POINT_SECTIONS,
-    Data,
-    Gate,
-    Learner,
-    Model,
-    Score,
-    Section,
-    unused_keys,
-)
+from kising.option_types import Gate, Section
+from kising.options import GATE_KEYS, LEAVES, POINT_SECTIONS, Data, Learner, Model, Score, unused_keys
 from kising.sweep.spec import Axis, SweepSpec
 from kising.values import Scalar
 

@@ -11,7 +11,8 @@ from typing import Final
 import kising
 from kising.errors import InputError
 from kising.messages import did_you_mean, listing, nearest
-from kising.options import Header, leaves_of
+from kising.option_types import leaves_of
+from kising.options import Header
 from kising.sweep.spec import read_spec
 from kising.sweep.spec.recording import read_content
 from kising.sweep.spec.reference import json_schema

@@ -21,7 +21,8 @@ from kising.estimators.registry import (
     resolve,
     why_sampled,
 )
-from kising.options import LEAVES, Gate, Learner, unused_keys
+from kising.option_types import Gate
+from kising.options import LEAVES, Learner, unused_keys
 
 each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: estimator.name)
 SAMPLES = {"sweeps": 400, "seed": 3}

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kising.options import LEAVES, READING, Data, Gate, Learner, Model, Score, unused_keys
+from kising.option_types import Gate
+from kising.options import LEAVES, READING, Data, Learner, Model, Score, unused_keys
 from kising.sweep.plan import Plan, point_id_of, run_id_of
 from kising.sweep.spec import parse_spec
 

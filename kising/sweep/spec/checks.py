@@ -9,7 +9,8 @@ from typing import Any
 from kising.conflicts import RULES, Rule
 from kising.estimators import registry
 from kising.messages import listing, show
-from kising.options import GATE_KEYS, LEAVES, Gate, Header, Keep, Leaf, leaves_of, unused_keys
+from kising.option_types import Gate, Leaf, leaves_of
+from kising.options import GATE_KEYS, LEAVES, Header, Keep, unused_keys
 from kising.sweep.spec.axes import MAX_POINTS, Axes
 from kising.sweep.spec.documents import Document, Problem, lookup, path_of
 from kising.sweep.spec.recording import FILE, SIZES

@@ -6,19 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from kising.estimators.registry import AUTO, AUTO_LARGEST_COUPLED, AUTO_LARGEST_EXACT, ESTIMATORS, NAMES
-from kising.options import (
-    LEAVES,
-    OTHER_SECTIONS,
-    POINT_SECTIONS,
-    Header,
-    Leaf,
-    Section,
-    Task,
-    choices,
-    gates,
-    leaves_of,
-    option_of,
-)
+from kising.option_types import Leaf, Section, Task, leaves_of, option_of
+from kising.options import LEAVES, OTHER_SECTIONS, POINT_SECTIONS, Header, choices, gates
 from kising.sweep.spec.spacing import SHAPES
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

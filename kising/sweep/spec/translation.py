@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pydantic import BaseModel, ValidationError
 
 from kising.messages import did_you_mean, listing, nearest, show
-from kising.options import LEAVES, OTHER_SECTIONS, REFUSED, leaves_of, option_of
+from kising.option_types import REFUSED, leaves_of, option_of
+from kising.options import LEAVES, OTHER_SECTIONS
 from kising.sweep.spec.documents import Document, Problem
 
 #: Mistakes beyond this number are counted, not described.

@@ -15,7 +15,8 @@ from typing import Final, cast
 
 from kising.blocks import BLOCKS
 from kising.learning.trace_columns import TRACE
-from kising.options import LEAVES, Header, Leaf, leaves_of
+from kising.option_types import Leaf, leaves_of
+from kising.options import LEAVES, Header
 from kising.sweep.store.column_types import Column, Kind, Summary, runs_of
 
 SCHEMA_VERSION: Final = 12

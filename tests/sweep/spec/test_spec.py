@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kising.errors import SpecError
-from kising.options import LEAVES, Option, Resources, Section
+from kising.option_types import Option, Section
+from kising.options import LEAVES, Resources
 from kising.sweep.plan import Plan
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec
 from kising.sweep.spec.spacing import Spacing
