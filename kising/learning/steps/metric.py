@@ -10,6 +10,9 @@ free only while their fields cancel, and A_i has directions with many times the 
 none. Along the latter, a step that is divided by the mean is tiny wherever the maximum lies: learning seems to have
 converged on a plateau, hundreds of nats below it.
 
+The standard errors that couplings would have if the hidden spins were observed come from A_i itself: those of a row
+that is hardly ever free are large, however short its steps are kept.
+
 Averages are those of the first slices of a recording, over the chains of a sampler, or over one hidden state per slice
 that is drawn from the marginals of the E-step. A metric is kept for many iterations: it must be roughly right, not
 exact.
@@ -66,6 +69,9 @@ class Metric(NamedTuple):
     """one matrix per row, (Nv, Nv+Nh, Nv+Nh) and (Nh, Nv, Nv), with M (Nh, Nv+Nh, Nv+Nh), or one for all rows"""
     weights: Rows
     """what a row's step is divided by besides, (Nv,) and (Nh,)"""
+    variances: Rows
+    """of every coupling, times the number of slices, if the hidden spins were observed: the diagonals of A_i⁻¹, with
+    the precision of the prior in A_i, (Nv, Nv+Nh) and (Nh, Nv), with M (Nh, Nv+Nh)"""
 
 
 @dataclass
@@ -188,32 +194,25 @@ def metric_of(anchor: Anchor, recording: Slices | Spins, prior: Prior | None = N
     found = information_of(anchor, recording, prior)
     with one_blas_thread():
         inverses = (np.asarray(np.linalg.inv(x), dtype=np.float64) for x in found.matrices)
-        return Metric(Rows(*inverses), found.weights)
+        return found._replace(matrices=Rows(*inverses))
 
 
 def information_of(anchor: Anchor, recording: Slices | Spins, prior: Prior | None = None) -> Metric:
-    """The matrices that steps are divided by, of which the metric has the inverses: information, and the precision of
-    the prior.
+    """The metric, but with the matrices that steps are divided by instead of their inverses: information, and the
+    precision of the prior.
     """
     inputs_of = _step_inputs if anchor.of_steps else _slice_inputs
     with one_blas_thread():
         inputs, freedom = inputs_of(anchor.couplings, recording, anchor.chains)
-        found = [_matrices(x, weights, anchor) for x, weights in zip(inputs, freedom, strict=True)]
-    matrices, weights = (Rows(*x) for x in zip(*found, strict=True))
-    if prior is not None:
         means = Rows(*(x.mean(axis=0) for x in freedom))
-        added = zip(matrices, weights, prior.precision(anchor.couplings, means), strict=True)
-        matrices = Rows(*(_with_precision(x, w, precision) for x, w, precision in added))
-    return Metric(matrices, weights)
-
-
-def _with_precision(matrices: Array, weights: Array, precision: Array) -> Array:
-    """The matrices of rows plus the precision of their prior; of one matrix for all rows, the mean of theirs."""
-    if not precision.size:
-        return matrices
-    own = precision / weights[:, None]
-    own = own.mean(axis=0, keepdims=True) if len(matrices) == 1 else own
-    return matrices + own[:, :, None] * np.eye(matrices.shape[1])
+        precision = (
+            Rows(*(np.zeros((len(w), x.shape[1])) for x, w in zip(inputs, means, strict=True)))
+            if prior is None
+            else prior.precision(anchor.couplings, means)
+        )
+        kinds = zip(inputs, freedom, precision, strict=True)
+        found = [_of_rows(*kind, anchor.mixture) if anchor.rows else _of_average(*kind) for kind in kinds]
+    return Metric(*(Rows(*x) for x in zip(*found, strict=True)))
 
 
 def _slice_inputs(couplings: Couplings, recording: Slices | Spins, states: Spins) -> tuple[Rows, Rows]:
@@ -236,25 +235,39 @@ def _step_inputs(couplings: Couplings, recording: Slices | Spins, states: Spins)
     return Rows(x, felt[inner]), Rows(1.0 - m**2, 1.0 - np.tanh(drive)[inner] ** 2)
 
 
-def _matrices(x: Array, freedom: Array, anchor: Anchor) -> tuple[Array, Array]:
-    n, size = x.shape
-    C = x.T @ x / n
-    ridge = RIDGE * np.eye(size)
+def _of_average(x: Array, freedom: Array, precision: Array) -> tuple[Array, Array, Array]:
+    """One matrix for all rows, the weights of rows, and their variances."""
     mean = freedom.mean(axis=0)
-    if not anchor.rows:
-        return (C + ridge)[None], 0.5 + 0.5 * mean
-    found = np.empty((len(mean), size, size))
+    weights, likely = 0.5 + 0.5 * mean, np.maximum(mean, LEAST_FREEDOM)
+    if not len(mean):
+        return np.empty((0, x.shape[1], x.shape[1])), weights, precision
+    C = x.T @ x / len(x) + RIDGE * np.eye(x.shape[1])
+
+    def with_prior(by: Array) -> Array:
+        matrix: Array = C + np.diag(np.mean(precision / by[:, None], axis=0))
+        return matrix
+
+    variances = np.diagonal(np.linalg.inv(with_prior(likely))) / likely[:, None]
+    return with_prior(weights)[None], weights, variances
+
+
+def _of_rows(x: Array, freedom: Array, precision: Array, mixture: Mixture) -> tuple[Array, Array, Array]:
+    """A matrix for every row, the weights of rows, and their variances."""
+    n, size = x.shape
+    C, mean = x.T @ x / n, freedom.mean(axis=0)
+    matrices, variances = np.empty((len(mean), size, size)), np.empty((len(mean), size))
     for i, w in enumerate(mean):
         own = (x.T * freedom[:, i]) @ x / n
-        least = anchor.mixture.average * max(w, LEAST_FREEDOM)
-        found[i] = anchor.mixture.own * own + least * C + ridge
-    return found, np.ones(len(mean))
+        added = np.diag(precision[i] + RIDGE)
+        matrices[i] = mixture.own * own + mixture.average * max(w, LEAST_FREEDOM) * C + added
+        variances[i] = np.diagonal(np.linalg.inv(own + added))
+    return matrices, np.ones(len(mean)), variances
 
 
 def metric_step(metric: Metric, gradient: Gradient) -> Couplings:
     """The gradient, divided by the information row by row."""
     slope = slopes(gradient)
-    return from_rows(Rows(*map(_divided, rows_of(slope), *metric)), slope)
+    return from_rows(Rows(*map(_divided, rows_of(slope), metric.matrices, metric.weights)), slope)
 
 
 def _divided(rows: Array, inverses: Array, weights: Array) -> Array:
@@ -270,14 +283,5 @@ def bounded(step: Couplings, scales: BondScales) -> Couplings:
 
 
 def complete_errors(metric: Metric, n_slices: int, like: Couplings) -> Couplings:
-    """The standard errors that couplings would have if the hidden spins were observed, as far as the metric knows: a
-    tenth too small for the usual coupling.
-    """
-
-    def of_rows(inverses: Array, weights: Array) -> Array:
-        errors: Array = np.sqrt(np.diagonal(inverses, axis1=1, axis2=2) / (weights[:, None] * n_slices))
-        return errors
-
-    errors = Rows(*map(of_rows, *metric))
-    full = (np.broadcast_to(x, (n, x.shape[1])) for x, n in zip(errors, like.K.shape, strict=True))
-    return from_rows(Rows(*full), like)
+    """The standard errors that couplings would have if the hidden spins were observed."""
+    return from_rows(Rows(*(np.sqrt(x / n_slices) for x in metric.variances)), like)

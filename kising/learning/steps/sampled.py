@@ -7,7 +7,8 @@ Every iteration makes one sweep of all chains and one step, measured by a `metri
                two means differ by more, in the root mean square and beyond what their scatter explains, than NEAR of
                a coupling's statistical error. It takes at least LEAST_APPROACH iterations, and as many as it needs
     average    steps shrink as k^-0.6, along paths as k^-0.4, and the result is the mean of the couplings over all
-               iterations of this phase
+               iterations of this phase. Where the average turns out to drift, which short steps do not bring to an
+               end, the approach is taken up again
     end        the Monte-Carlo error of that mean, as a share of each coupling's statistical error and in the root mean
                square over a block, has been below `noise` for `hold` iterations in a row
 
@@ -45,6 +46,13 @@ from kising.options import Learner
 from kising.seeds import Seed
 
 STRETCH = 20
+# An average is looked at after this many iterations, and whenever batches have doubled since, provided that it has had
+# at least this share of all iterations: the longer learning takes, the longer an average may take to settle.
+LEAST_AVERAGE = 320
+LEAST_SHARE = 0.25
+# It drifts where the squared difference between its halves is so many times what their scatter explains: the
+# Monte-Carlo error is then twice as large as without drift.
+DRIFTS = 4.0
 LEAST_APPROACH = 60
 EXPONENT = 0.6
 FIRST_BATCH = 5
@@ -149,6 +157,8 @@ class SampledStep(Step):
             flatten(couplings, self.problem.scales),
             places(couplings),
             self._flat_errors(state),
+            noise=self.learner.noise,
+            iteration=state.iteration,
         )
         history = state.history._replace(velocity=velocity)
         return replace(state, couplings=couplings, history=history, sampler=sampler)
@@ -178,8 +188,8 @@ class SampledStep(Step):
         errors = self.monte_carlo_error(state)
         if errors is None:
             return [np.nan for _ in BLOCKS]
-        pairs = zip(errors, self.statistical_errors(state), strict=True)
-        return [float(np.sqrt(np.mean((x / error) ** 2))) if x.size else 0.0 for x, error in pairs]
+        flat = flatten(errors, self.problem.scales)
+        return relative(flat, self._flat_errors(state), places(state.couplings))
 
     def _metric(self, state: EMState) -> Metric:
         assert state.anchor is not None
@@ -243,9 +253,13 @@ def arrive(
     couplings: Array,
     blocks: list[slice],
     statistical: Array,
+    *,
+    noise: float,
+    iteration: int,
 ) -> Sampler:
     """Add the couplings that a step has led to. The vector and its statistical errors are in units of the bond scale;
-    `blocks` are its parts.
+    `blocks` are its parts. `noise` is the share of a statistical error that ends learning, and `iteration` the number
+    of earlier iterations of all phases.
     """
     batches, size = sampler.batches, sampler.batch
     if sampler.iterations % size == 0:
@@ -256,12 +270,35 @@ def arrive(
     zeros = sampler.zeros + (couplings == 0)
     sampler = sampler._replace(iterations=sampler.iterations + 1, batches=batches, batch=size, zeros=zeros)
     n = sampler.iterations
-    due = n >= LEAST_APPROACH and n % STRETCH == 0
-    if sampler.averages or not due or max(drifts(sampler, blocks, statistical)) >= NEAR:
+    if sampler.averages:
+        due = n >= max(LEAST_AVERAGE, LEAST_SHARE * iteration) and n == sampler.batch * MOST_BATCHES
+        ends = due and _average_drifts(sampler, blocks, statistical, noise)
+    else:
+        due = n >= LEAST_APPROACH and n % STRETCH == 0
+        ends = due and max(drifts(sampler, blocks, statistical)) < NEAR
+    if not ends:
         return sampler
     return sampler._replace(
-        averages=True, iterations=0, batches=batches[:0], batch=FIRST_BATCH, zeros=np.zeros_like(zeros)
+        averages=not sampler.averages,
+        iterations=0,
+        batches=batches[:0],
+        batch=FIRST_BATCH,
+        zeros=np.zeros_like(zeros),
     )
+
+
+def _average_drifts(sampler: Sampler, blocks: list[slice], statistical: Array, noise: float) -> bool:
+    """Whether drift, not scatter, keeps the Monte-Carlo error of a block above its limit."""
+    error = monte_carlo_error(sampler, blocks)
+    assert error is not None
+    found = zip(relative(error, statistical, blocks), _drift(_whole_batches(sampler), blocks), strict=True)
+    return any(share >= noise and drift >= DRIFTS for share, drift in found)
+
+
+def relative(error: Array, statistical: Array, blocks: list[slice]) -> list[float]:
+    """For each block, the error over the statistical one, in the root mean square; 0 for a block that is empty."""
+    squares = (error / statistical) ** 2
+    return [float(np.sqrt(np.mean(squares[part]))) if part.start < part.stop else 0.0 for part in blocks]
 
 
 def drifts(sampler: Sampler, blocks: list[slice], statistical: Array) -> list[float]:

@@ -50,7 +50,8 @@ class SparseStep(ScaledStep):
         """f C of every row, as far as it is known."""
         if state.anchor is None:
             return averaged(gradient, self.problem.products)
-        return Curvature(*self.cache.of(state.anchor, self.problem.slices, self.prior))
+        found = self.cache.of(state.anchor, self.problem.slices, self.prior)
+        return Curvature(found.matrices, found.weights)
 
     def comparable_history(self, state: EMState, direction: Couplings) -> History:
         """None where the matrices are new: earlier steps were measured by others."""

@@ -51,7 +51,8 @@ class SparseSamplesStep(SampledStep):
     def curvature(self, state: EMState) -> Curvature:
         """f C of every row, at the anchor."""
         assert state.anchor is not None
-        return Curvature(*self.information.of(state.anchor, self.problem.slices, self.prior))
+        found = self.information.of(state.anchor, self.problem.slices, self.prior)
+        return Curvature(found.matrices, found.weights)
 
     def carried(self, state: EMState) -> Couplings:
         """The share of the last move that is added to the next one."""

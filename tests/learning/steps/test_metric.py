@@ -64,7 +64,7 @@ def test_rows_are_divided_by_their_own_information(network, mixture) -> None:
         mixed = mixture.own * own + mixture.average * own[0, 0] * average + RIDGE * np.eye(NV + NH)
         ours = np.concatenate([step.J[i], step.K[i]])
         np.testing.assert_allclose(mixed @ ours, np.concatenate([slopes.J[i], slopes.K[i]]), atol=1e-12)
-        expected = np.sqrt(np.diag(np.linalg.inv(mixed)) / (LENGTH - 2))
+        expected = np.sqrt(np.diag(np.linalg.inv(own + RIDGE * np.eye(NV + NH))) / (LENGTH - 2))
         np.testing.assert_allclose(np.concatenate([errors.J[i], errors.K[i]]), expected)
     before = visible[:-2].astype(float)
     for a in range(NH):
@@ -72,6 +72,31 @@ def test_rows_are_divided_by_their_own_information(network, mixture) -> None:
         own, average = (before.T * freedom) @ before / len(before), before.T @ before / len(before)
         mixed = mixture.own * own + mixture.average * freedom.mean() * average + RIDGE * np.eye(NV)
         np.testing.assert_allclose(mixed @ step.L[a], slopes.L[a], atol=1e-12)
+
+
+def test_a_row_that_is_hardly_ever_free_has_large_errors_and_short_steps(network) -> None:
+    """A strong bond decides what spin 2 does: its couplings may be anything, but for the prior."""
+    couplings, visible, chains = network
+    K = couplings.K.copy()
+    K[2, 1] = 8.0
+    saturated = couplings._replace(K=K)
+    width = 3.0
+    learner = Learner(estimator="gibbs", bias=False, prior=width)
+    scales = bond_scales(NV, NH, strength=1.0, connectivity=1.0)
+    prior = Session.of(visible, NH, learner, seed=1, scales=scales).step.prior
+    anchor = Anchor(saturated, chains, True, NOISY)
+    free, held = (
+        complete_errors(metric_of(anchor, visible, x), LENGTH - 2, couplings) for x in (None, prior)
+    )
+    own, _ = information(saturated, visible, chains, 2)
+    assert own[0, 0] < 1e-3
+    np.testing.assert_allclose(free.K[2], np.sqrt(np.diag(np.linalg.inv(own + RIDGE * np.eye(7))) / 398)[NV:])
+    assert free.K[2, 1] > 10
+    # With next to no information, the error is the width of the prior.
+    assert held.K[2, 1] == pytest.approx(width * scales.K, rel=0.05)
+    assert max(held.K[[0, 1, 3, 4]].max(), held.J[[0, 1, 3, 4]].max()) < 0.2
+    step = metric_step(metric_of(anchor, visible), couplings)
+    assert np.abs(step.K[2]).max() < 200
 
 
 def test_early_steps_and_large_networks_are_measured_by_averages(
