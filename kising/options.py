@@ -376,9 +376,7 @@ class Learner(Section):
         int | None,
         Option(
             kind=Whole(1, nullable=True),
-            help="Largest number of EM iterations; null: "
-            + ", ".join(f"{n} with {names}" for n, names in registry.iteration_limits().items())
-            + ".",
+            help=f"Largest number of EM iterations; null: {registry.iteration_limits()}.",
             applies=(_learning,),
         ),
     ] = None

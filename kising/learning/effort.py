@@ -66,4 +66,5 @@ def iteration_limit(learner: Learner, hidden: int, *, gaps: bool = False) -> int
     if learner.max_iterations is not None:
         return learner.max_iterations
     name = learner.estimator if hidden or gaps else registry.AUTO
-    return registry.resolve(name, hidden, coupled=learner.hidden_couplings, gaps=gaps).most_iterations
+    estimator = registry.resolve(name, hidden, coupled=learner.hidden_couplings, gaps=gaps)
+    return estimator.iteration_limit(hidden)

@@ -18,9 +18,11 @@ from kising.estimators.registry import (
     Estimator,
     candidates,
     entry,
+    iteration_limits,
     resolve,
     why_sampled,
 )
+from kising.learning.effort import iteration_limit
 from kising.option_types import Gate
 from kising.options import LEAVES, Learner, unused_keys
 
@@ -145,3 +147,21 @@ def test_its_likelihood_is_finite_and_right_for_independent_spins(estimator: Est
     recording = simulate(couplings, 30, seed=2).visible
     found = infer(couplings, recording, estimator=estimator.name, **SAMPLES)
     np.testing.assert_allclose(found.log_likelihood, -4 * np.log(2.0), atol=1e-9)
+
+
+def test_sampling_may_take_more_iterations_the_more_spins_are_hidden() -> None:
+    """Their roles take long to find; the other estimators arrive early or not at all."""
+    for estimator in ESTIMATORS:
+        limits = [estimator.iteration_limit(hidden) for hidden in (1, 20, 50, 200)]
+        assert limits[0] == estimator.most_iterations
+        assert (limits[-1] > limits[0]) == estimator.samples
+        assert str(estimator.most_iterations) in iteration_limits()
+    gibbs = entry("gibbs")
+    assert gibbs.iteration_limit(200) == 200 * gibbs.most_per_hidden
+    assert (
+        f"{gibbs.most_iterations} with gibbs, or {gibbs.most_per_hidden} per hidden spin"
+        in iteration_limits()
+    )
+    assert iteration_limit(Learner(), 200) == gibbs.iteration_limit(200)
+    assert iteration_limit(Learner(estimator="bp"), 200) == 300
+    assert iteration_limit(Learner(max_iterations=7), 200) == 7

@@ -56,4 +56,4 @@ def _tamer(fit: Fit, spelling: Spelling) -> str:
 def _limit(fit: Fit) -> int:
     """The largest number of iterations that the fit could make."""
     asked = fit.learner.max_iterations
-    return registry.entry(fit.estimator).most_iterations if asked is None else asked
+    return registry.entry(fit.estimator).iteration_limit(fit.hidden) if asked is None else asked

@@ -161,8 +161,7 @@ def _keeping(document: Document, axes: Axes, task: str | None, realizations: int
     for values in _combinations(document, axes, keys):
         visible, hidden, iterations = (values[key] for key in keys)
         if isinstance(visible, int) and isinstance(hidden, int):
-            # Null: as many as some estimator may take.
-            most = iterations if isinstance(iterations, int) else max(registry.iteration_limits())
+            most = iterations if isinstance(iterations, int) else registry.largest_iteration_limit(hidden)
             largest = max(largest, bytes_per_run(keep, visible, hidden, most))
     total = largest * axes.points * min(keep.realizations, realizations)
     if total > LARGEST_KEPT:
