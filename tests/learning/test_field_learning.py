@@ -18,8 +18,8 @@ from kising.learning.scores import align, matched, nominal_scales, rmse
 from kising.learning.session import Session
 from kising.learning.state import Anchor, prepare, spin_products
 from kising.learning.steps.metric import SMOOTH, complete_errors, metric_of, metric_step
-from kising.learning.steps.penalised import penalties
 from kising.learning.steps.scaled import RIDGE, scaled_step
+from kising.learning.steps.sparsity.penalised import penalties
 from kising.model import BondScales
 from kising.options import Learner
 

@@ -15,8 +15,8 @@ from kising.learning.errors.sampled import sampled_standard_errors
 from kising.learning.errors.standard import standard_errors
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
-from kising.learning.steps.paths import PathStep
-from kising.learning.steps.sampled import LEAST_APPROACH
+from kising.learning.steps.sampling.paths import PathStep
+from kising.learning.steps.sampling.phases import LEAST_APPROACH
 from kising.options import Learner
 from kising.recordings import as_segments
 from kising.seeds import Seed
@@ -56,15 +56,15 @@ def test_threads_change_no_bit(monkeypatch):
 
 
 def test_averages_take_more_sweeps_and_no_random_number_twice(monkeypatch):
-    monkeypatch.setattr("kising.learning.steps.paths.STEPS_PER_ITERATION", 1)
-    monkeypatch.setattr("kising.learning.steps.sampled.NEAR", np.inf)
+    monkeypatch.setattr("kising.learning.steps.sampling.paths.STEPS_PER_ITERATION", 1)
+    monkeypatch.setattr("kising.learning.steps.sampling.phases.NEAR", np.inf)
     numbers = []
 
     def counted(*args, iteration, **how):
         numbers.append(iteration)
         sweep(*args, iteration=iteration, **how)
 
-    monkeypatch.setattr("kising.learning.steps.paths.sweep", counted)
+    monkeypatch.setattr("kising.learning.steps.sampling.paths.sweep", counted)
     learner = Learner(estimator="gibbs", hidden_couplings=True, max_iterations=LEAST_APPROACH + 5)
     found = session(VISIBLE[:300], learner)
     averages, sweeps = [False], []

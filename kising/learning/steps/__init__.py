@@ -2,9 +2,7 @@
 
 `scaled`     the gradient divided by the averaged complete-data information, accelerated: needs no rate
 `metric`     the same, divided by each row's own information: for exact averages
-`sampled`    the same for noisy averages: full steps first, then shrinking ones whose mean is the result
-`penalised`  towards a likelihood with an l1 penalty
-`decimated`  towards a given share of non-zero couplings
-`sparse_samples`  the last two for noisy averages
+`sampling`   for noisy averages: full steps first, then shrinking ones whose mean is the result
+`sparsity`   towards couplings of which many are zero: an l1 penalty, or a given share of non-zero couplings
 `plain`      the paper's gradient ascent, at a rate; one of the others decides when it ends
 """

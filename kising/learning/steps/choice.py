@@ -3,14 +3,14 @@
 from kising.estimators.estep import EStep
 from kising.learning.state import Problem
 from kising.learning.steps.base import Step
-from kising.learning.steps.decimated import DecimatedStep
 from kising.learning.steps.metric import MetricStep
-from kising.learning.steps.paths import PathStep
-from kising.learning.steps.penalised import PenalisedAscent, PenalisedStep
 from kising.learning.steps.plain import PlainStep
-from kising.learning.steps.sampled import SampledStep
+from kising.learning.steps.sampling.paths import PathStep
+from kising.learning.steps.sampling.sampled import SampledStep
+from kising.learning.steps.sampling.sparse_samples import DecimatedSamplesStep, PenalisedSamplesStep
 from kising.learning.steps.scaled import ScaledStep
-from kising.learning.steps.sparse_samples import DecimatedSamplesStep, PenalisedSamplesStep
+from kising.learning.steps.sparsity.decimated import DecimatedStep
+from kising.learning.steps.sparsity.penalised import PenalisedAscent, PenalisedStep
 from kising.options import Learner
 
 #: Of each the first that applies.

@@ -13,12 +13,12 @@ from kising.learning.scores import nominal_scales
 from kising.learning.state import prepare
 from kising.learning.steps.base import Step
 from kising.learning.steps.choice import choose
-from kising.learning.steps.decimated import DecimatedStep
 from kising.learning.steps.metric import MetricStep
-from kising.learning.steps.penalised import PenalisedAscent, PenalisedStep
 from kising.learning.steps.plain import PlainStep
-from kising.learning.steps.sampled import SampledStep
+from kising.learning.steps.sampling.sampled import SampledStep
 from kising.learning.steps.scaled import ScaledStep
+from kising.learning.steps.sparsity.decimated import DecimatedStep
+from kising.learning.steps.sparsity.penalised import PenalisedAscent, PenalisedStep
 from kising.options import Learner
 
 TRUTH = draw_couplings(4, 2, seed=1)

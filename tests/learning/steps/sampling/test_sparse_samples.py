@@ -14,7 +14,7 @@ from kising.learning.layout import slopes
 from kising.learning.scores import scales_of
 from kising.learning.session import Session
 from kising.learning.state import spin_products
-from kising.learning.steps.penalised import penalties
+from kising.learning.steps.sparsity.penalised import penalties
 from kising.options import Learner
 
 # No bond of it saturates: λ falls with the freedom of a row, and would not hold one that does.

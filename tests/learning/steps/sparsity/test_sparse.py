@@ -19,10 +19,10 @@ from kising.learning.scores import bond_shares, scales_of
 from kising.learning.session import Session
 from kising.learning.starts import from_data
 from kising.learning.state import spin_products
-from kising.learning.steps.decimated import NARROWING, decimated_step, shares_kept
-from kising.learning.steps.penalised import descend, penalised_step, penalties
 from kising.learning.steps.scaled import scaled_step
-from kising.learning.steps.sparse import averaged
+from kising.learning.steps.sparsity.decimated import NARROWING, decimated_step, shares_kept
+from kising.learning.steps.sparsity.penalised import descend, penalised_step, penalties
+from kising.learning.steps.sparsity.sparse import averaged
 from kising.model import BondScales
 from kising.options import Learner
 

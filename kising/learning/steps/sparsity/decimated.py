@@ -16,7 +16,7 @@ from kising.estimators.estep import EStep
 from kising.estimators.gradient import Gradient
 from kising.learning.scores import BlockShares, bond_shares
 from kising.learning.state import EMState, History, Problem
-from kising.learning.steps.sparse import Curvature, SparseStep, step_by_rows
+from kising.learning.steps.sparsity.sparse import Curvature, SparseStep, step_by_rows
 from kising.model import Array, Couplings
 from kising.options import Learner
 

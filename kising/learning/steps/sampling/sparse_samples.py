@@ -23,7 +23,10 @@ from kising.estimators.sampling import Sampling
 from kising.learning.layout import UNIT, flatten, unflatten
 from kising.learning.state import Anchor, EMState, Problem
 from kising.learning.steps.acceleration import within_reach
-from kising.learning.steps.decimated import (
+from kising.learning.steps.metric import SLICES, InformationCache
+from kising.learning.steps.sampling.phases import gain, mean, momentum, sampler_of
+from kising.learning.steps.sampling.sampled import SampledStep
+from kising.learning.steps.sparsity.decimated import (
     check_known,
     decimated_step,
     final_shares,
@@ -31,10 +34,8 @@ from kising.learning.steps.decimated import (
     restricted_step,
     shares_kept,
 )
-from kising.learning.steps.metric import SLICES, InformationCache
-from kising.learning.steps.penalised import penalised_step, penalties
-from kising.learning.steps.sampled import SampledStep, gain, mean, momentum, sampler_of
-from kising.learning.steps.sparse import Curvature
+from kising.learning.steps.sparsity.penalised import penalised_step, penalties
+from kising.learning.steps.sparsity.sparse import Curvature
 from kising.model import Array, Couplings
 from kising.options import Learner
 

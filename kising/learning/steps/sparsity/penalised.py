@@ -17,7 +17,7 @@ from kising.learning.layout import UNIT, Rows, flatten, from_rows, slopes
 from kising.learning.state import EMState, Problem, SpinProducts
 from kising.learning.steps.plain import PlainStep
 from kising.learning.steps.scaled import complete_information, freedom_of
-from kising.learning.steps.sparse import Curvature, SparseStep, step_by_rows
+from kising.learning.steps.sparsity.sparse import Curvature, SparseStep, step_by_rows
 from kising.model import Array, Couplings
 from kising.options import Learner
 

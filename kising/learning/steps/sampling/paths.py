@@ -20,7 +20,8 @@ from kising.estimators.paths.timeline import Timeline
 from kising.kernels.counter import key_of
 from kising.learning.state import Anchor, EMState, Problem, first_state
 from kising.learning.steps.metric import FIRST_OF_ROWS, NOISY, SLICES, fits, is_due
-from kising.learning.steps.sampled import MOMENTUM, SampledStep, begin_sampling
+from kising.learning.steps.sampling.phases import MOMENTUM, begin_sampling
+from kising.learning.steps.sampling.sampled import SampledStep
 from kising.model import Couplings, Spins
 from kising.options import Learner
 from kising.seeds import Seed

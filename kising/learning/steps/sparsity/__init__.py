@@ -1,0 +1,1 @@
+"""Steps towards couplings of which many are zero: a penalty, or a known number of bonds."""
