@@ -30,7 +30,6 @@ from kising.learning.effort import (
     is_long,
     iteration_limit,
     passes,
-    takes_rounds,
 )
 from kising.regular_files import read_regular
 from kising.sweep.store.atomic import atomic_write, make_directory
@@ -42,10 +41,12 @@ if TYPE_CHECKING:
 PRICE: Final = 1.2e-9  # seconds per operation, where nothing was measured
 # EM iterations, where nothing was measured and the estimator does not say: by rule for pair averages (most runs diverge
 # early where these are not corrected), by step, or by start.
-ITERATIONS: Final = {"iterated": 150, "gradient": 600, "signs": 45, "random": 70}
-IN_ROUNDS: Final = 1.4  # iterations of learning in rounds, relative to those on all slices: most are cheap
+ITERATIONS: Final = {"iterated": 150, "gradient": 600, "signs": 53, "random": 70}
 SINGLE: Final = 0.63  # time of an E-step in float32, relative to float64
 RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
+ITERATION_OVERHEAD: Final = (
+    8e5  # operations of an EM iteration whatever the length: fits of T = 100 cost little else
+)
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
 CHUNK_BYTES: Final = 4096 * 8  # a float64 column of a chunk of slices
 _KEPT: Final = 500  # finished runs that a price is the median of
@@ -112,8 +113,6 @@ class CostModel:
         default: float = estimator.iterations or next(
             ITERATIONS[word] for word in words if word in ITERATIONS
         )
-        if takes_rounds(point.learner, estimator, point.data.length):
-            default *= IN_ROUNDS
         iterations = min(
             self.iterations.get(kind, default), iteration_limit(point.learner, point.model.hidden)
         )
@@ -231,7 +230,18 @@ def operations(point: Point, iterations: float) -> float:
         couplings = _n_couplings(point)
         slices += 90 * entry("gibbs").operations(nv, nh, learner) + 0.02 * couplings**2
         errors = 0.04 * couplings**3
-    return RUN_OVERHEAD + errors + pilots + point.data.length * (simulation + slices)
+    besides = RUN_OVERHEAD + errors + pilots
+    if point.task == "learn":
+        besides += iterations * _besides_slices(point, estimator)
+    return besides + point.data.length * (simulation + slices)
+
+
+def _besides_slices(point: Point, estimator: Estimator) -> float:
+    """What an EM iteration costs besides its E-step."""
+    nv, nh = point.model.visible, point.model.hidden
+    # With a prior, every row has a linear system of its own; a sampler keeps their inverses for many iterations.
+    systems = 0.13 * nv * (nv + nh) ** 3 if point.learner.prior != "none" and not estimator.samples else 0.0
+    return ITERATION_OVERHEAD + systems
 
 
 def _precision_factor(point: Point, estimator: Estimator, n_slices: int) -> float:

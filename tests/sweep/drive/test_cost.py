@@ -43,6 +43,35 @@ def test_operations_grow_with_everything() -> None:
     assert operations(point, 10) < operations(point, 20)
 
 
+def test_iterations_on_short_recordings_are_not_free() -> None:
+    """A price learned from short recordings would otherwise be far too high for long ones."""
+
+    def per_iteration(length: int, **values: object) -> float:
+        (point,) = points(**{"data.length": [length], **{key: [value] for key, value in values.items()}})
+        return operations(point, 11) - operations(point, 10)
+
+    assert per_iteration(3) > cost.ITERATION_OVERHEAD
+    assert per_iteration(100) < 2 * per_iteration(3)
+    assert per_iteration(10_000) > 10 * per_iteration(3)
+    # With a prior, every row of a large network has its own system, but for samplers.
+    large = {"model.visible": 100, "model.hidden": 20, "learner.step": "scaled"}
+    assert per_iteration(3, **large) > 5 * per_iteration(3, **large, **{"learner.prior": "none"})
+    sampled = {**large, "learner.estimator": "gibbs"}
+    assert per_iteration(3, **sampled) == per_iteration(3, **sampled, **{"learner.prior": "none"})
+    (inference,) = Plan.of(
+        parse_spec(
+            {
+                "name": "a",
+                "seed": 1,
+                "task": "infer",
+                "data": {"length": 1000},
+                "model": {"visible": 20, "hidden": 4},
+            }
+        )
+    ).points
+    assert operations(inference, 0) == operations(inference, 10)
+
+
 def test_learning_in_single_precision_costs_less() -> None:
     def of(**values: object) -> float:
         (point,) = points(**{key: [value] for key, value in {"learner.estimator": "bp", **values}.items()})
