@@ -27,6 +27,7 @@ import numpy.typing as npt
 from kising.estimators.chunks import Chunk, Estimate
 from kising.estimators.damping import damping_at
 from kising.estimators.estep import EStep
+from kising.estimators.lane_state import ITERATION, SETTLED, SLOT, empty_lanes
 from kising.estimators.totals import sum_lanes
 from kising.kernels.jit import inlined, kernel
 from kising.kernels.vector_math import log, tanh
@@ -35,8 +36,6 @@ from kising.model import Array, Couplings
 
 # In place of zero, whose logarithm times itself is zero.
 TINY = 1e-300
-# Rows of Tile.state.
-SLOT, ITERATION, SETTLED = 0, 1, 2
 
 
 class Tile(NamedTuple):
@@ -47,9 +46,7 @@ class Tile(NamedTuple):
     rows: Array
     """(n, lanes)"""
     state: npt.NDArray[np.int64]
-    """SLOT: the slice in each lane, -1 where there is none; ITERATION: how many it has had; SETTLED: 1 if they were
-    enough, (3, lanes)
-    """
+    """the slice in each lane, and its iterations (`lane_state`), (3, lanes)"""
     theta: int
     """θ_i, Nv rows"""
     g: int
@@ -77,9 +74,7 @@ class Tile(NamedTuple):
 def new_tile(nv: int, nh: int) -> Tile:
     """A tile of empty lanes."""
     numbers, starts = sections((nv, nh, nv, nh, nv + nh, 1, 1, 1, 1, nv * nh, 1), np.float64)
-    state = np.zeros((3, numbers.shape[1]), np.int64)
-    state[SLOT] = -1
-    return Tile(numbers, state, *starts)
+    return Tile(numbers, empty_lanes(numbers.shape[1]), *starts)
 
 
 def estimate(couplings: Couplings, chunk: Chunk, out: Estimate, *, estep: EStep, first: int) -> None:

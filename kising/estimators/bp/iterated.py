@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kising.estimators.bp.edges import Edges
-from kising.estimators.bp.lanes import ITERATION, SETTLED, SLOT, Tile
+from kising.estimators.bp.lanes import Tile
 from kising.estimators.bp.response import Response, message_pairs
 from kising.estimators.bp.rules import ITERATED
 from kising.estimators.damping import damping_at
+from kising.estimators.lane_state import ITERATION, SETTLED, SLOT, empty_lanes
 from kising.kernels.jit import inlined, kernel
 from kising.kernels.vectors import (
     Vector,
@@ -84,11 +85,9 @@ def new_propagation(n_edges: int, nv: int, nh: int, dtype: npt.DTypeLike, rule: 
     )
     numbers, starts = sections(sizes, dtype)
     lanes = width_of(dtype)
-    state, done = np.zeros((3, lanes), np.int64), np.zeros(lanes, np.int64)
-    state[SLOT] = -1
     # Its inverse square, and the square of what it multiplies, must not leave the range of the format.
     weakest = float(np.finfo(dtype).tiny) ** 0.25
-    return Propagation(numbers, state, done, weakest, *starts)
+    return Propagation(numbers, empty_lanes(lanes), np.zeros(lanes, np.int64), weakest, *starts)
 
 
 @kernel

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from kising.estimators.bp.edges import Edges, Indices
 from kising.estimators.damping import damping_at
+from kising.estimators.lane_state import ITERATION, SLOT, empty_lanes
 from kising.kernels.jit import inlined, kernel
 from kising.kernels.vector_math import exp, exp_parts, scaled
 from kising.kernels.vectors import (
@@ -42,9 +43,6 @@ from kising.kernels.vectors import (
 )
 from kising.model import Array
 
-# Rows of Tile.state.
-SLOT, ITERATION, SETTLED = 0, 1, 2
-
 
 class Tile(NamedTuple):
     """Slices side by side, one per lane. All numbers lie in one array; the fields below give the first row of each
@@ -54,9 +52,7 @@ class Tile(NamedTuple):
     rows: Array
     """(n, lanes)"""
     state: npt.NDArray[np.int64]
-    """SLOT: the slice in each lane, -1 where there is none; ITERATION: how many it has had; SETTLED: 1 if they were
-    enough, (3, lanes)
-    """
+    """the slice in each lane, and its iterations (`lane_state`), (3, lanes)"""
     m: int
     """(1 ± m_i^a)/2, 2 E rows; in `staged` (1 ± tanh θ_i)/2, with which all messages of a visible spin begin, 2 Nv"""
     field: int
@@ -94,11 +90,9 @@ class Scratch(NamedTuple):
 def new_tile(n_messages: int, nv: int, nh: int, dtype: npt.DTypeLike) -> Tile:
     """A tile of empty lanes."""
     numbers, starts = sections((2 * n_messages, 2 * nv, nv, 2 * nh, nh, 2 * nh, nh, nh), dtype)
-    state = np.zeros((3, width_of(dtype)), np.int64)
-    state[SLOT] = -1
     # Even odds everywhere keep an empty lane finite.
     numbers[:] = 1
-    return Tile(numbers, state, *starts)
+    return Tile(numbers, empty_lanes(width_of(dtype)), *starts)
 
 
 def new_scratch(nh: int, dtype: npt.DTypeLike) -> Scratch:

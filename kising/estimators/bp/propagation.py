@@ -27,9 +27,6 @@ from kising.estimators.bp.iterated import (
     stage_response,
 )
 from kising.estimators.bp.lanes import (
-    ITERATION,
-    SETTLED,
-    SLOT,
     Scratch,
     Tile,
     begin,
@@ -52,6 +49,7 @@ from kising.estimators.bp.response import (
 from kising.estimators.bp.rules import BELIEF, CLOSED, ITERATED, PRODUCT, RULES
 from kising.estimators.chunks import Chunk, Estimate
 from kising.estimators.estep import EStep
+from kising.estimators.lane_state import ITERATION, SETTLED, SLOT
 from kising.estimators.totals import sum_lanes
 from kising.kernels.jit import kernel
 from kising.kernels.vectors import LARGEST_EXPONENT, largest, load, magnitude, store, where_above
