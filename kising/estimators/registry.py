@@ -135,8 +135,8 @@ ESTIMATORS = (
         unbiased=True,
         samples=True,
         iterations=250,
-        # Hidden spins of a large network take long to find their roles (with 50 of them, 1,083 to 3,383
-        # iterations from 19 random starts, and more from another), and a verdict does not depend on the limit.
+        # Hidden spins of a large network take long to find their roles (with 50 of them, 1,083 to 4,203 iterations
+        # from 20 random starts), and a verdict does not depend on the limit.
         most_iterations=4000,
         most_per_hidden=160,
     ),

@@ -44,9 +44,7 @@ PRICE: Final = 1.2e-9  # seconds per operation, where nothing was measured
 ITERATIONS: Final = {"iterated": 150, "gradient": 600, "signs": 53, "random": 70}
 SINGLE: Final = 0.63  # time of an E-step in float32, relative to float64
 RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
-ITERATION_OVERHEAD: Final = (
-    8e5  # operations of an EM iteration whatever the length: fits of T = 100 cost little else
-)
+ITERATION_OVERHEAD: Final = 8e5  # operations of an EM iteration, whatever the length of the recording
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
 CHUNK_BYTES: Final = 4096 * 8  # a float64 column of a chunk of slices
 _KEPT: Final = 500  # finished runs that a price is the median of
