@@ -38,7 +38,8 @@ from kising.report.summary import CONFIDENCE, bonds_of, fraction, listed, scalin
 
 CORRECTED: Final = {"closed": "corrected", "iterated": "iterated-corrected"}
 SLOPE_MARGIN: Final = 0.1
-#: Decades of T, a factor of 1.8: recordings that need to be longer by less than this count as no longer.
+#: Decades of T, a factor of 1.8: recordings that need to be longer by less than this count as no longer, unless they
+#: certainly need to be longer at all.
 SHIFT_MARGIN: Final = 0.25
 AGREEMENT: Final = 0.9
 
