@@ -65,6 +65,8 @@ class Kind(ABC):
 
     #: Whether linspace, logspace and range can make values of this kind.
     numeric = False
+    #: Whether null is a value that can be asked for.
+    nullable = False
     #: The type of its parquet column: string, int, float or bool.
     column: ClassVar[str] = "string"
 

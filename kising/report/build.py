@@ -18,11 +18,10 @@ from kising.report.claims.verdicts import Finding
 from kising.report.figures.curves import curves
 from kising.report.figures.drawing import FigureSpec, Limits, csv_of, limits_of, write_figure
 from kising.report.figures.examples import scatters, traces
-from kising.report.figures.views import varied
 from kising.report.page import Content, body, page
 from kising.report.point_tables import text_tables
 from kising.report.results import Results
-from kising.report.summary import core_hours
+from kising.report.summary import core_hours, varied
 from kising.report.symbols import symbols
 from kising.report.tables import Frames
 from kising.sweep.failures import failure_of

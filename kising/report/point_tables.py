@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from kising.blocks import BONDS
-from kising.report.summary import AXES
+from kising.report.summary import varied
 from kising.sweep.store.column_types import Column
 from kising.sweep.store.columns import COLUMNS
 
@@ -91,19 +91,19 @@ def text_tables(
     """The tables that have something in them, with a column for every parameter that varies. `more`: also what the
     console does not show.
     """
-    varied = [name for name in AXES if summary[name].nunique() > 1]
+    keys = varied(summary)
     tasks = set(summary["task"])
     for table in _POINT_TABLES:
         if table.task in tasks:
-            yield from _point_tables(table, summary, varied, most_rows)
+            yield from _point_tables(table, summary, keys, most_rows)
     if len(scaling):
-        yield _slopes(scaling, [name for name in varied if name != "data.length"], most_rows)
+        yield _slopes(scaling, [name for name in keys if name != "data.length"], most_rows)
     if more:
-        yield from _point_tables(_MORE, summary, varied, most_rows)
+        yield from _point_tables(_MORE, summary, keys, most_rows)
 
 
 def _point_tables(
-    table: _PointTable, summary: pd.DataFrame, varied: Sequence[str], most_rows: int
+    table: _PointTable, summary: pd.DataFrame, keys: Sequence[str], most_rows: int
 ) -> Iterator[TextTable]:
     columns = [
         column
@@ -111,7 +111,7 @@ def _point_tables(
         if column.heading and column.console == table.name and _is_known(summary, column)
     ]
     if columns or table.counts:
-        yield _points(table, summary.head(most_rows), varied, columns)
+        yield _points(table, summary.head(most_rows), keys, columns)
 
 
 def _is_known(summary: pd.DataFrame, column: Column) -> bool:
@@ -120,29 +120,29 @@ def _is_known(summary: pd.DataFrame, column: Column) -> bool:
 
 
 def _points(
-    table: _PointTable, shown: pd.DataFrame, varied: Sequence[str], columns: Sequence[Column]
+    table: _PointTable, shown: pd.DataFrame, keys: Sequence[str], columns: Sequence[Column]
 ) -> TextTable:
     return TextTable(
         table.title,
-        [*_short(varied), *table.counts, *(column.heading for column in columns)],
+        [*_short(keys), *table.counts, *(column.heading for column in columns)],
         [
             [
-                *(_value(row[name]) for name in (*varied, *table.counts)),
+                *(_value(row[name]) for name in (*keys, *table.counts)),
                 *(_summary(row, column) for column in columns),
             ]
             for _, row in shown.iterrows()
         ],
-        len(varied),
+        len(keys),
     )
 
 
-def _slopes(scaling: pd.DataFrame, varied: Sequence[str], most_rows: int) -> TextTable:
+def _slopes(scaling: pd.DataFrame, keys: Sequence[str], most_rows: int) -> TextTable:
     return TextTable(
         "How the error falls with data: slope of log RMSE on log T, with 95% interval (1/√T is -0.5)",
-        [*_short(varied), "", "slope", "interval", "T", "lengths", "realizations", "runs left out"],
+        [*_short(keys), "", "slope", "interval", "T", "lengths", "realizations", "runs left out"],
         [
             [
-                *(_value(row[name]) for name in varied),
+                *(_value(row[name]) for name in keys),
                 str(row["block"]),
                 _number(row["slope"]),
                 f"{_number(row['slope_low'])} .. {_number(row['slope_high'])}",
@@ -151,7 +151,7 @@ def _slopes(scaling: pd.DataFrame, varied: Sequence[str], most_rows: int) -> Tex
             ]
             for _, row in scaling.head(len(BONDS) * most_rows).iterrows()
         ],
-        len(varied) + 1,
+        len(keys) + 1,
     )
 
 

@@ -113,6 +113,8 @@ def _write_tables(folder: Path, frames: Frames) -> None:
             with AtomicFile(folder) as file:
                 write_frame(file.handle, name, frame)
                 file.publish(f"{name}.parquet")
+        else:
+            (folder / f"{name}.parquet").unlink(missing_ok=True)
 
 
 def _copy_smallest(source: Path, files: Sequence[str], folder: Path, name: str) -> str:
@@ -121,4 +123,8 @@ def _copy_smallest(source: Path, files: Sequence[str], folder: Path, name: str) 
     smallest = min(drawings, key=lambda file: file.stat().st_size)
     target = folder / f"{name}-{smallest.name}"
     atomic_write(target, smallest.read_bytes())
+    for other in drawings:
+        # From an earlier time, when this one was the smaller.
+        if other != smallest:
+            (folder / f"{name}-{other.name}").unlink(missing_ok=True)
     return target.name

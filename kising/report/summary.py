@@ -14,11 +14,22 @@ import pandas as pd
 from scipy import stats
 
 from kising.blocks import BLOCKS, BONDS, REQUIRED
+from kising.options import LEAVES
 from kising.sweep.store.column_types import Column
 from kising.sweep.store.columns import COLUMNS, PARAMETERS, SCALING_COLUMNS, SUMMARY_COLUMNS
 
 CONFIDENCE = 0.95
 AXES = [column.name for column in PARAMETERS]
+#: Parameters for which null is a value like others, such as the default limit on iterations. Elsewhere it says that a
+#: parameter has no effect, follows from the others, or did not exist when the row was made.
+NULL_IS_A_VALUE = frozenset(key for key, leaf in LEAVES.items() if leaf.kind.nullable)
+
+
+def varied(rows: pd.DataFrame) -> list[str]:
+    """The parameters that take several values."""
+    return [
+        name for name in AXES if name in rows and rows[name].nunique(dropna=name not in NULL_IS_A_VALUE) > 1
+    ]
 
 
 def summarise(runs: pd.DataFrame) -> pd.DataFrame:
@@ -60,8 +71,7 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
     fixed = [name for name in AXES if name != "data.length"]
     rows = []
     learned = runs[(runs["task"] == "learn") & (runs["model.strength"] > 0)]
-    # Null is not a value of its own: rows from before a parameter existed belong to the same group as later ones.
-    distinguishing = [name for name in fixed if learned[name].nunique() > 1]
+    distinguishing = [name for name in varied(learned) if name != "data.length"]
     groups = learned.groupby(distinguishing, sort=False, dropna=False) if distinguishing else [((), learned)]
     for _, group in groups:
         if group["data.length"].nunique() < 2:

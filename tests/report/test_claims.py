@@ -235,6 +235,25 @@ def test_belief_propagation_and_tap(ratio: float, verdict: str) -> None:
     assert answers[0].measured.value == pytest.approx(np.log(ratio), abs=0.05)
 
 
+def test_learners_are_paired_with_the_same_start() -> None:
+    """From `signs` bp has half the error of tap, from `random` the same; the errors of starts differ by much more."""
+    rows = [
+        {"point_id": f"{e}{s}", "learner.estimator": e, "learner.start": s, "realization": r}
+        | {f"rmse_{x}": error * (1 + r / 100) * (0.5 if (e, s) == ("bp", "signs") else 1) for x in "JKL"}
+        for e in ("bp", "tap")
+        for s, error in (("signs", 1.0), ("random", 7.0))
+        for r in range(4)
+    ]
+    for one in found(rows, "9"):
+        assert one.measured.value == pytest.approx(np.log(0.5) / 2)
+        assert "on 8 pairs of runs" in one.quantity
+    # Where a run diverges, the run from the other start does not take its place.
+    rows[0]["outcome"] = "diverged"
+    for one in found(rows, "9"):
+        assert one.measured.value == pytest.approx(3 / 4 * np.log(0.5) / 2)
+        assert "on 7 pairs of runs" in one.quantity
+
+
 @pytest.mark.parametrize(("ratio", "verdict"), [(0.8, "holds"), (1.25, "does not hold")])
 def test_rules_for_pair_averages(ratio: float, verdict: str) -> None:
     wobble = noise(6)

@@ -107,6 +107,24 @@ def test_notes_are_kept(published: Path) -> None:
     assert text.index("A remark of somebody.") < text.index("## Claims")
 
 
+def test_publishing_again_leaves_nothing_of_the_last_time(published: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "paper"
+    shutil.copytree(published, folder)
+    data = folder / "data" / "small"
+    shutil.rmtree(data / "report", ignore_errors=True)
+    before = {path.relative_to(folder) for path in folder.rglob("*")}
+    drawing = next((folder / "figures").iterdir())
+    (other,) = {".png", ".svg"} - {drawing.suffix}
+    drawing.with_suffix(other).write_bytes(b"larger at the time")
+    frames = refresh_tables(data)
+    publish(data, frames, build(data, frames), folder)
+    shutil.rmtree(data / "report")
+    assert {path.relative_to(folder) for path in folder.rglob("*")} == before
+    frames = frames._replace(traces=frames.traces.iloc[:0])
+    publish(data, frames, build(data, frames), folder)
+    assert not (data / "traces.parquet").exists()
+
+
 def test_a_run_does_not_replace_published_tables(published: Path) -> None:
     with pytest.raises(StoreError, match="holds published tables, which a run would replace"):
         run_sweep(SWEEP, out=published / "data" / "small", in_process=True)

@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 from support.rows import make_runs
 
-from kising.report.summary import core_hours, scaling, summarise
+from kising.report.figures.views import groups
+from kising.report.summary import core_hours, scaling, summarise, varied
 
 
 def test_counts_fractions_and_wilson_intervals() -> None:
@@ -124,3 +125,26 @@ def test_failed_diverged_and_unscored_runs_are_left_out_and_counted() -> None:
 
 def test_one_length_has_no_slope() -> None:
     assert scaling(make_runs([{"point_id": "p", "data.length": 10, "rmse_J": 1.0}])).empty
+
+
+def test_the_default_limit_on_iterations_is_a_value_of_its_own() -> None:
+    rows = [
+        {"point_id": f"{t} {limit}", "data.length": t, "realization": r, "learner.max_iterations": limit}
+        | {f"rmse_{x}": t**power for x in "JKL"}
+        for r in range(2)
+        for limit, power in ((None, -0.5), (20, -0.25))
+        for t in (1000, 10_000)
+    ]
+    runs = make_runs(rows)
+    frame = scaling(runs)
+    found = frame[frame["block"] == "J"]
+    slopes = dict(zip(found["learner.max_iterations"].fillna(0), found["slope"], strict=True))
+    assert slopes == pytest.approx({0: -0.5, 20: -0.25})
+    assert [where for where, _ in groups(runs, "data.length")] == [
+        "max iterations = null",
+        "max iterations = 20",
+    ]
+    # The rule for pair averages is null where it has no effect: not a value of its own.
+    assert "learner.correlations" not in varied(
+        make_runs([{"learner.correlations": c} for c in ("bounded", None)])
+    )

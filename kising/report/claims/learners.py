@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from kising.report.claims.verdicts import BELOW_ZERO, Finding, Measured, Range, log_ratio, mean
-from kising.report.figures.views import groups, joined, varied
-from kising.report.summary import bonds_of
+from kising.report.figures.views import groups, joined
+from kising.report.summary import bonds_of, varied
 
 #: Errors that differ by no more than this fraction count as equal.
 SAME: Final = 0.02
@@ -77,18 +77,24 @@ def _pairs(
     both = runs[runs[key].isin([one, other])] if len(runs) else runs
     if both.empty or both[key].nunique() < 2:
         return
-    learner = [key for key in varied(both) if key.startswith("learner.")]
-    index = ["realization", "model.strength", "data.length"]
+    ours, others = (set(varied(both[both[key] == name])) for name in (one, other))
+    learner = [name for name in varied(both) if name.startswith("learner.")]
+    # What both vary, such as the start, is the same in a pair. What only one of them has, such as the rule for pair
+    # averages, cannot be.
+    index = [
+        "realization",
+        "model.strength",
+        "data.length",
+        *(name for name in learner if name in ours & others),
+    ]
     for where, part in groups(both, *learner, "model.strength", "data.length"):
-        undiverged = part[part["outcome"] != "diverged"]
-        mine, theirs = (
-            undiverged[undiverged[key] == name].drop_duplicates(index).set_index(index)
-            for name in (one, other)
-        )
-        common = mine.index.intersection(theirs.index)
-        if part[key].nunique() < 2:
+        mine, theirs = (part[part[key] == name].drop_duplicates(index) for name in (one, other))
+        if mine.empty or theirs.empty:
             continue
+        # Diverged runs go last: another run of the same learner must not take the place of one.
+        pairs = mine.merge(theirs, on=index, suffixes=("", "_other"))
+        pairs = pairs[(pairs["outcome"] != "diverged") & (pairs["outcome_other"] != "diverged")]
         for block in bonds_of(part):
-            ratios = log_ratio(mine.loc[common][f"rmse_{block}"], theirs.loc[common][f"rmse_{block}"])
+            ratios = log_ratio(pairs[f"rmse_{block}"], pairs[f"rmse_{block}_other"])
             # One number per network: points along g and T share the seed of their realization.
-            yield where, block, mean(ratios.groupby(level="realization").mean()), len(common)
+            yield where, block, mean(ratios.groupby(pairs["realization"]).mean()), len(pairs)

@@ -33,8 +33,8 @@ from kising.report.claims.verdicts import (
     slope,
 )
 from kising.report.figures.curves import sound_averages
-from kising.report.figures.views import FRACTION, SIZE, SIZES, describe, groups, joined, varied, with_network
-from kising.report.summary import CONFIDENCE, bonds_of, fraction, listed, scaling
+from kising.report.figures.views import FRACTION, SIZE, SIZES, describe, groups, joined, with_network
+from kising.report.summary import CONFIDENCE, bonds_of, fraction, listed, scaling, varied
 
 CORRECTED: Final = {"closed": "corrected", "iterated": "iterated-corrected"}
 SLOPE_MARGIN: Final = 0.1

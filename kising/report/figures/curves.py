@@ -26,11 +26,10 @@ from kising.report.figures.views import (
     joined,
     numeric_axes,
     overlays,
-    varied,
     views,
     with_network,
 )
-from kising.report.summary import bonds_of, listed
+from kising.report.summary import bonds_of, listed, varied
 
 _AVERAGES: Final = {"rmse_m": "m", "rmse_mu": "μ", "rmse_pair": "⟨τσ⟩"}
 _SCORES: Final = {

@@ -11,8 +11,8 @@ import pandas as pd
 from kising.blocks import BONDS
 from kising.report.figures.drawing import FigureSpec, Panel
 from kising.report.figures.style import COLOURS, GUIDE_COLOUR
-from kising.report.figures.views import describe, joined, varied
-from kising.report.summary import bonds_of, listed
+from kising.report.figures.views import describe, joined
+from kising.report.summary import bonds_of, listed, varied
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

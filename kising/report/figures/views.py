@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from kising.report.figures.style import describe_setting
-from kising.report.summary import AXES
+from kising.report.summary import NULL_IS_A_VALUE, varied
 
 SIZE, FRACTION = "network.size", "network.fraction"
 SIZES: Final = ("model.visible", "model.hidden")
@@ -41,11 +41,6 @@ def with_network(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with the number of spins and the fraction of visible ones."""
     visible, hidden = (runs[key].astype(float) for key in SIZES)
     return runs.assign(**{SIZE: visible + hidden, FRACTION: visible / (visible + hidden)})
-
-
-def varied(runs: pd.DataFrame) -> list[str]:
-    """The parameters that take several values. Null does not count: it follows from the other parameters."""
-    return [key for key in AXES if key in runs and runs[key].nunique() > 1]
 
 
 def numeric_axes(runs: pd.DataFrame) -> list[str]:
@@ -121,7 +116,9 @@ def _rank(value: Any, seen: list[Any]) -> float:
 def describe(keys: list[str], values: tuple[Any, ...]) -> str:
     """Parameters and their values as text; those without effect (null) are left out."""
     return ", ".join(
-        describe_setting(key, value) for key, value in zip(keys, values, strict=True) if not pd.isna(value)
+        describe_setting(key, "null" if pd.isna(value) else value)
+        for key, value in zip(keys, values, strict=True)
+        if key in NULL_IS_A_VALUE or not pd.isna(value)
     )
 
 
