@@ -83,13 +83,14 @@ class Mirror:
         """Take the lease, fetch what only the mirror holds, and begin to copy.
 
         A mirror that does not answer is no obstacle where there are results already; where there are none, it may
-        hold them.
+        hold them. Parts without a log are no results: the mirror may have dropped out while it was fetched, now or
+        the last time.
         """
         try:
             self._connect()
             self._fetch()
         except UnreachableError as error:
-            if not self._files.list().parts:
+            if not (self._directory.parts_log.exists() and self._files.list().parts):
                 raise StoreError(
                     f"the mirror {self.url} does not answer, and it may hold what {self._directory.path} lacks: {error}"
                 ) from error
@@ -216,16 +217,16 @@ class Mirror:
             make_directory(directory.parts)
             atomic_write(directory.parts / name, found[0])
             fetched += 1
-        if (
-            log is not None
-        ):  # after the parts: those that it tells of and that are not here would count as vanished
-            atomic_write(directory.parts_log, log[0])
         for name in self._states_there():
             if not (directory.checkpoints / name).exists() and (
                 state := self._place.get(f"checkpoints/{name}")
             ):
                 make_directory(directory.checkpoints)
                 atomic_write(directory.checkpoints / name, state[0])
+        # Last: parts that it tells of and that are not here would count as vanished, and `start` takes a directory
+        # with a log for one that lacks nothing.
+        if log is not None:
+            atomic_write(directory.parts_log, log[0])
         if fetched:
             self._say(f"{fetched} parts were fetched from the mirror {self.url}")
 

@@ -51,16 +51,18 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 
 
 class Flaky:
-    """A place that can be silent."""
+    """A place that can be silent, from the first request for a certain file on if need be."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, until: str | None = None) -> None:
         self._place = place
+        self._until = until
         self.silent = False
         self.asked = 0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def ask(*arguments: Any) -> Any:
             self.asked += 1
+            self.silent |= (name, *arguments) == ("get", self._until)
             if self.silent:
                 raise UnreachableError("no route to host")
             return getattr(self._place, name)(*arguments)
@@ -256,6 +258,35 @@ def test_a_mirror_that_is_silent_from_the_start(tmp_path: Path, directory: Sweep
     place.silent = False
     mirror.close()
     assert len(open_place(url).list("parts")) == 1
+
+
+@pytest.mark.parametrize("at", ["second part", "checkpoint"])
+def test_a_mirror_that_drops_out_while_it_is_fetched(
+    tmp_path: Path, directory: SweepDirectory, at: str
+) -> None:
+    """What came before is no reason to go on: the rest would be run again, and its checkpoints removed."""
+    url = str(tmp_path / "mirror")
+    with mirrored(url, directory, "tiny", say):
+        parts = sorted(Store.open(directory).commit([make_row(i)]).name for i in range(3))
+        directory.write_sweep("name: tiny")
+        Checkpoints(directory, numerics=1).put("0" * 16, Saved(b"state", 1.0, 0.5))
+    state = next(directory.checkpoints.glob("*.state")).name
+    key = {"second part": f"parts/{parts[1]}", "checkpoint": f"checkpoints/{state}"}[at]
+    there = elsewhere(tmp_path)
+    with there.lock():
+        place = Flaky(open_place(url), until=key)
+        mirror = Mirror(url, place, there, "tiny", say)
+        with pytest.raises(StoreError, match=r"may hold what .* lacks: no route to host"):
+            mirror.start()
+        assert PartFiles(there).list().parts
+        with pytest.raises(StoreError, match="may hold what"):  # the second attempt finds some parts here
+            Mirror(url, place, there, "tiny", say).start()
+        place.silent = False
+        mirror._lease.release()
+        with mirrored(url, there, "tiny", say):
+            assert ids_in(Store.open(there)) == numbers(range(3))
+        assert Checkpoints(there, numerics=1).run_ids == {"0" * 16}
+    assert take_inventory(there).log.state == "whole"
 
 
 @pytest.mark.slow
