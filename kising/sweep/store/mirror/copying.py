@@ -223,6 +223,10 @@ class Mirror:
             ):
                 make_directory(directory.checkpoints)
                 atomic_write(directory.checkpoints / name, state[0])
+        # The sweep as run tells which runs were dropped on purpose, and the manifest when it began.
+        for path in (directory.sweep_file, directory.manifest_file):
+            if not path.exists() and (found := self._place.get(path.name)):
+                atomic_write(path, found[0])
         # Last: parts that it tells of and that are not here would count as vanished, and `start` takes a directory
         # with a log for one that lacks nothing.
         if log is not None:

@@ -16,7 +16,7 @@ from support.part_rows import ids_in, make_row, numbers
 from support.s3_server import S3Server
 
 from kising import run_sweep
-from kising.errors import InputError, LockedError, StoreError
+from kising.errors import InputError, LockedError, ShrinkError, StoreError
 from kising.sweep.execute.protocol import Saved
 from kising.sweep.store.checkpoints import Checkpoints
 from kising.sweep.store.directory import SweepDirectory
@@ -114,6 +114,36 @@ def test_a_half_done_sweep_goes_on_elsewhere(url: str, tmp_path: Path, reference
     done = run_sweep(SWEEP, out=tmp_path / "there", in_process=True, mirror=url)
     assert done.outcome.done == 2
     assert count_wrong(done.runs, reference) == 0
+
+
+def test_a_sweep_that_was_shrunk_goes_on_elsewhere(tmp_path: Path, reference: pd.DataFrame) -> None:
+    """The runs that it dropped are still in the mirror. The mirror's sweep.yaml tells that they were dropped."""
+    url = str(tmp_path / "mirror")
+    half = {**SWEEP, "axes": {"data.length": [100]}}
+    run_sweep(SWEEP, out=tmp_path / "here", in_process=True, mirror=url)
+    run_sweep(half, out=tmp_path / "here", in_process=True, mirror=url, shrink=True)
+    manifest = SweepDirectory(tmp_path / "here").read_manifest()
+    older = manifest.model_copy(update={"created": "2015-07-01 12:00:00 UTC"})
+    older.write(tmp_path / "mirror" / "manifest.json", durable=False)
+    there = tmp_path / "there"
+    with pytest.raises(ShrinkError, match="1 finished run there would leave the tables"):
+        run_sweep({**half, "realizations": 1}, out=there, in_process=True, mirror=url)
+    again = run_sweep(half, out=there, in_process=True, mirror=url)
+    assert (again.outcome.batches, len(again.runs)) == (0, 2)
+    assert count_wrong(again.runs, reference[reference["data.length"] == 100]) == 0
+    assert SweepDirectory(there).read_manifest().created == older.created
+
+
+def test_a_sweep_file_that_is_here_is_not_replaced(tmp_path: Path, directory: SweepDirectory) -> None:
+    url = str(tmp_path / "mirror")
+    directory.write_sweep("name: tiny")
+    with mirrored(url, directory, "tiny", say):
+        pass
+    there = elsewhere(tmp_path)
+    with there.lock():
+        there.write_sweep("name: mine")
+        Mirror(url, open_place(url), there, "tiny", say)._fetch()
+    assert there.sweep_file.read_text() == "name: mine"
 
 
 def test_merges_and_removals_reach_the_mirror(url: str, tmp_path: Path, directory: SweepDirectory) -> None:
@@ -260,7 +290,7 @@ def test_a_mirror_that_is_silent_from_the_start(tmp_path: Path, directory: Sweep
     assert len(open_place(url).list("parts")) == 1
 
 
-@pytest.mark.parametrize("at", ["second part", "checkpoint"])
+@pytest.mark.parametrize("at", ["second part", "sweep", "checkpoint"])
 def test_a_mirror_that_drops_out_while_it_is_fetched(
     tmp_path: Path, directory: SweepDirectory, at: str
 ) -> None:
@@ -269,9 +299,12 @@ def test_a_mirror_that_drops_out_while_it_is_fetched(
     with mirrored(url, directory, "tiny", say):
         parts = sorted(Store.open(directory).commit([make_row(i)]).name for i in range(3))
         directory.write_sweep("name: tiny")
+        directory.write_sweep("name: tiny")
         Checkpoints(directory, numerics=1).put("0" * 16, Saved(b"state", 1.0, 0.5))
     state = next(directory.checkpoints.glob("*.state")).name
-    key = {"second part": f"parts/{parts[1]}", "checkpoint": f"checkpoints/{state}"}[at]
+    key = {"second part": f"parts/{parts[1]}", "sweep": "sweep.yaml", "checkpoint": f"checkpoints/{state}"}[
+        at
+    ]
     there = elsewhere(tmp_path)
     with there.lock():
         place = Flaky(open_place(url), until=key)
