@@ -227,6 +227,23 @@ def test_rows_of_other_numerics_are_never_mixed_in_silently(monkeypatch, tmp_pat
     assert_same_bits(redone.runs, reference)
 
 
+def test_runs_that_are_redone_and_fail_have_failed(monkeypatch, tmp_path, reference) -> None:
+    """The older row, which was to be redone, is not shown as the result of the newer numerics."""
+    with monkeypatch.context() as patch:
+        patch.setattr("kising.sweep.task.NUMERICS", 0)
+        patch.setattr("kising.run.NUMERICS", 0)
+        run_sweep(TINY, out=tmp_path / "r", in_process=True)
+    with monkeypatch.context() as patch:
+        fail_on(patch, 1)
+        redone = run_sweep(TINY, out=tmp_path / "r", in_process=True, stale="redo")
+    assert set(redone.runs["numerics"]) == {NUMERICS}
+    assert list(redone.summary["failed"]) == [1, 1, 1, 1]
+    again = run_sweep(TINY, out=tmp_path / "r", in_process=True)  # nothing is stale
+    assert (again.outcome.done, list(again.summary["failed"])) == (0, [1, 1, 1, 1])
+    healed = run_sweep(TINY, out=tmp_path / "r", in_process=True, retry_failed=True)
+    assert_same_bits(healed.runs, reference)
+
+
 def test_kept_runs_of_other_numerics_are_not_run_again_for_artifacts(monkeypatch, tmp_path) -> None:
     # Their rows would change, which is what `stale="keep"` rules out.
     asking = {**TINY, "keep": {"trace": True, "realizations": 3}}

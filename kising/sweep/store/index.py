@@ -62,18 +62,30 @@ class Winners(NamedTuple):
 
 
 def winners(parts: dict[int, PartIndex]) -> Winners:
-    """Choose the row of each run that counts: done beats failed, and of equals the later wins."""
+    """Choose the row of each run that counts.
+
+    Among rows of the same numerics done beats failed, and of equals the later wins. Among those of different numerics
+    the later wins: a run that was redone and failed has failed, and one that was taken over since is done, though its
+    numerics are older.
+    """
     none = PartIndex(np.empty(0, np.uint64), np.empty(0, bool), np.empty(0, np.int64), np.empty(0, np.int64))
     indexes = [none, *parts.values()]
     ids, failed, numerics, committed = (np.concatenate(arrays) for arrays in zip(*indexes, strict=True))
     lengths = [len(index.ids) for index in parts.values()]
     part = np.repeat(np.fromiter(parts, dtype=np.int32, count=len(parts)), lengths)
     row = np.concatenate([np.empty(0, np.int64), *(np.arange(length) for length in lengths)])
-    order = np.lexsort((committed, ~failed, ids))
-    is_last = np.ones(order.size, dtype=bool)
-    is_last[:-1] = ids[order][1:] != ids[order][:-1]
-    last = order[is_last]
+    order = np.lexsort((committed, ~failed, numerics, ids))
+    best = order[_are_last(ids[order], numerics[order])]
+    order = best[np.lexsort((committed[best], ids[best]))]
+    last = order[_are_last(ids[order])]
     return Winners(ids[last], failed[last], numerics[last], part[last], row[last])
+
+
+def _are_last(*sorted_keys: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Which entries are the last with their keys."""
+    found = np.ones(sorted_keys[0].size, dtype=bool)
+    found[:-1] = np.any([key[1:] != key[:-1] for key in sorted_keys], axis=0)
+    return found
 
 
 def find(ascending: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.intp]:

@@ -2,7 +2,7 @@
 
 Only parts are trusted: every table is made from them. A damaged or alien part is set aside, and its runs count as
 never done. The log of parts tells which of them have vanished. A run may be in several parts (a retry, an interrupted
-compaction): a done row then beats a failed one, and of equals the later wins.
+compaction, other numerics): `winners` says which of its rows counts.
 
 Writing needs the directory's lock (`SweepDirectory.lock`) and checks it every time. Reading does not, and may happen
 beside a driver.

@@ -300,6 +300,16 @@ class TestWhichRowCounts:
         assert not store.scan().failed.any()
         assert store.table(order_of([1, 2]))["status"].to_pylist() == ["done", "done"]
 
+    def test_done_beats_failed_only_among_rows_of_the_same_numerics(self, store: Store) -> None:
+        store.commit([make_row(i, numerics=1) for i in (1, 2, 3)])
+        store.commit([failed_row(1, numerics=2), failed_row(2, numerics=2), make_row(3, numerics=2)])
+        store.commit([make_row(2, numerics=1), failed_row(3, numerics=2)])  # 2 is taken over from elsewhere
+        scan = store.scan()
+        places = scan.find(order_of([1, 2, 3]))
+        assert list(scan.failed[places]) == [True, False, False]
+        assert list(scan.numerics[places]) == [2, 1, 2]
+        assert store.table(order_of([1, 2, 3]))["status"].to_pylist() == ["failed", "done", "done"]
+
     def test_of_equals_the_later_counts_though_the_clock_goes_back(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -333,12 +343,17 @@ class TestWhichRowCounts:
     ) -> None:
         store = opened(tmp_path_factory.mktemp("sweep"))
         model: dict[int, tuple[bool, int]] = {}
+        upgrades = data.draw(st.sets(st.integers(1, len(commits)), max_size=3))
+        start = 0  # of this version of the numerics
         for step, commit in enumerate(commits):
             rows = []
+            start = step if step in upgrades else start
             for i, done in commit:
-                if done or not model.get(i, (False, 0))[0]:
+                was_done, when = model.get(i, (False, 0))
+                if done or not was_done or when < start:
                     model[i] = (done, step)
-                rows.append(make_row(i, iterations=step) if done else failed_row(i, seconds=float(step)))
+                row = make_row(i, iterations=step) if done else failed_row(i, seconds=float(step))
+                rows.append({**row, "numerics": 1 + start})
             store.commit(rows)
             if data.draw(st.booleans()):
                 store.compact()
