@@ -53,6 +53,11 @@ class _Data(NamedTuple):
     training: Slices
     held_out: Slices
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether entries are missing, in what is learned from or in what is held out."""
+        return self.training.has_gaps or self.held_out.has_gaps
+
     def without_memory(self) -> _Data:
         return _Data(memoryless(self.training), memoryless(self.held_out))
 
@@ -81,12 +86,15 @@ def perform_fold(
     result = session.result(state, errors=point.score.errors)
     check()
     scores = _scores(result, learner, data.held_out, seed, threads)
-    # Named by what they are learned from: the point, but for what a baseline leaves out.
-    where = (point.data.hash, point.data.folds, run.realization)
+    # Named by what they are learned from: the point, but for what a baseline leaves out. The network's option bias
+    # decides the units of inputs, the baselines' too.
+    where = (point.data.hash, point.data.folds, run.realization, learner.bias)
+    # Without hidden spins, what is random is what stands for missing entries.
+    drawn = seed if data.has_gaps else None
     visible, no_memory = baseline_learner(learner, 0), baseline_learner(learner, hidden)
     at = partial(save, state)
     alone = yield from _baseline(
-        (*where, 0, visible.model_dump_json()), data, 0, visible, seed, threads, check, at
+        (*where, 0, visible.model_dump_json(), drawn), data, 0, visible, seed, threads, check, at
     )
     control = yield from _baseline(
         (*where, hidden, no_memory.model_dump_json(), seed),

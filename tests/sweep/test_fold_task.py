@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.bits import assert_same_bits
+from support.spin_data import random_spins
 
 from kising import draw_couplings, fit, run_sweep, simulate
 from kising.errors import ShrinkError
 from kising.learning.folds import hold_out
 from kising.learning.selection import choose_hidden, selection_spec
-from kising.recordings import as_segments
+from kising.recordings import Segments, as_segments
 from kising.sweep import fold_task
 from kising.sweep.fold_task import perform_fold
 from kising.sweep.plan import Plan, Run
@@ -132,6 +133,60 @@ def test_remembered_baselines_are_those_that_would_be_learned(visible: np.ndarra
     for run, row in zip(runs, together, strict=True):
         fold_task._baselines.clear()
         assert execute(run, 1, None, recording) == row
+
+
+def with_gaps() -> Segments:
+    spins = random_spins(150, 6).astype(float)
+    spins[np.random.default_rng(1).random(spins.shape) < 0.05] = np.nan
+    return as_segments(spins)
+
+
+def with_a_gap_in_the_first_fold() -> Segments:
+    """So long that forecasts across it are drawn, not summed over all states."""
+    spins = random_spins(150, 14).astype(float)
+    spins[20:25, :13] = np.nan
+    return as_segments(spins)
+
+
+def with_an_input() -> Segments:
+    return as_segments(random_spins(150, 4), 3.0 + np.random.default_rng(1).standard_normal((150, 1)))
+
+
+SHARED = {
+    "gaps": (with_gaps, {"model.hidden": [1, 2]}),
+    "gaps in what is held out": (with_a_gap_in_the_first_fold, {"model.hidden": [1, 2]}),
+    "units of inputs": (with_an_input, {"model.hidden": [1], "learner.bias": [True, False]}),
+}
+
+
+@pytest.mark.parametrize(("recorded", "axes"), SHARED.values(), ids=SHARED.keys())
+def test_remembered_baselines_do_not_depend_on_which_run_came_first(
+    recorded: Callable[[], Segments], axes: dict[str, list[object]], tmp_path: Path
+) -> None:
+    recording = recorded()
+    learner = {"estimator": "auto", "max_iterations": 3}
+    runs = [
+        run
+        for run in runs_of(random_spins(150, recording.n_visible), tmp_path, learner=learner, axes=axes)
+        if run.realization == 0
+    ]
+    assert len(runs) == 2
+    alone = {}
+    for run in runs:
+        fold_task._baselines.clear()
+        alone[run.run_id] = execute(run, 1, None, recording)
+    for order in (runs, runs[::-1]):
+        fold_task._baselines.clear()
+        assert {run.run_id: execute(run, 1, None, recording) for run in order} == alone
+
+
+def test_baselines_of_a_whole_recording_are_shared(visible: np.ndarray, tmp_path: Path) -> None:
+    runs = runs_of(visible, tmp_path)
+    fold_task._baselines.clear()
+    for run in runs:
+        execute(run, 1, None, as_segments(visible))
+    alone = {key for key in fold_task._baselines if key[-1] is None}
+    assert len(alone) == 3  # folds
 
 
 def test_killed_and_changed_sweeps_go_on(visible: np.ndarray, tmp_path: Path) -> None:
