@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kising.conflicts import RULES, Rule
+from kising.conflicts import INPUTS, RULES, Rule
 from kising.estimators import registry
 from kising.messages import listing, show
 from kising.option_types import Gate, Leaf, leaves_of
@@ -24,13 +24,15 @@ MAX_NAMED = 5
 HEADER = {leaf.key: leaf for leaf in leaves_of(Header)}
 
 
-def check_combinations(document: Document, axes: Axes) -> list[Problem]:
-    """Return the mistakes in combinations of values; values that are wrong by themselves are left out."""
+def check_combinations(document: Document, axes: Axes, inputs: int) -> list[Problem]:
+    """Return the mistakes in combinations of values; values that are wrong by themselves are left out. `inputs` is the
+    number of known inputs of the recording.
+    """
     task = _settled(document, "task", HEADER["task"])
     realizations = _settled(document, "realizations", HEADER["realizations"])
     return [
         *_options_of_the_other_task(document, axes, task),
-        *(problem for rule in RULES for problem in _conflicts(document, axes, rule, task)),
+        *(problem for rule in RULES for problem in _conflicts(document, axes, rule, task, inputs)),
         *_idle_axes(document, axes, task),
         *_sizes_of_recording(document, axes),
         *_keeping(document, axes, task, realizations),
@@ -81,13 +83,15 @@ def _options_of_the_other_task(document: Document, axes: Axes, task: str | None)
             )
 
 
-def _conflicts(document: Document, axes: Axes, rule: Rule, task: str | None) -> Iterator[Problem]:
+def _conflicts(
+    document: Document, axes: Axes, rule: Rule, task: str | None, inputs: int
+) -> Iterator[Problem]:
     """Yield where a rule does not hold, anywhere among the points; values that share a message are named together."""
     if rule.task not in (None, task):
         return
     found: dict[tuple[str, str], dict[Any, None]] = {}
     for values in _combinations(document, axes, rule.keys):
-        for conflict in rule.conflicts(values):
+        for conflict in rule.conflicts({**values, INPUTS: inputs}):
             culprits = found.setdefault((conflict.key, conflict.message), {})
             if conflict.value is not None:
                 culprits[conflict.value] = None

@@ -193,7 +193,7 @@ def _order(problem: Problem) -> tuple[bool, int]:
 def _check(document: Document) -> tuple[SweepSpec | None, list[Problem]]:
     """Return the spec of a document and its mistakes; no spec where there are any."""
     axes = read_axes(document)
-    document, found = with_recording(document)
+    document, found, inputs = with_recording(document)
     problems = [*axes.problems, *found]
     value = {key: entry for key, entry in document.value.items() if key not in ("axes", "presets")}
     for name in (*POINT_SECTIONS, *OTHER_SECTIONS):
@@ -209,7 +209,7 @@ def _check(document: Document) -> tuple[SweepSpec | None, list[Problem]]:
         spec = SweepSpec.model_validate({**value, "axes": axes.axes})
     except ValidationError as error:
         problems += translated(error, document, SweepSpec, axes.named)
-    problems += check_combinations(document, axes)
+    problems += check_combinations(document, axes, inputs)
     return (None if problems else spec), problems
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -107,23 +107,34 @@ def recording_of(data: Data) -> Segments | None:
     return recording
 
 
-def with_recording(document: Document) -> tuple[Document, list[Problem]]:
-    """The document with what it takes from its recording: sizes, hash and number of realizations.
+class Recorded(NamedTuple):
+    """A document, and what its recording says."""
 
-    If these are already written, nothing is read. A path is relative to the directory of the file that contains it.
+    document: Document
+    """with what it takes from the recording: sizes, hash and number of realizations"""
+    problems: list[Problem]
+    inputs: int
+    """number of known inputs; 0 where nothing was read"""
+
+
+def with_recording(document: Document) -> Recorded:
+    """Look up the recording of a document.
+
+    If all that it takes from it is already written, nothing is read. A path is relative to the directory of the file
+    that contains it.
     """
     given, raw = lookup(document.value, FILE)
     if not given or raw is None:
-        return document, []
+        return Recorded(document, [], 0)
     try:
         path = str(_base(document, FILE) / str(LEAVES["data.file"].kind.parse(raw)))
         reading = dict(_reading(document))
     except RefusedError:  # reported by its own check
-        return _filled(document, {"data.file": raw}, _UNKNOWN), []
+        return Recorded(_filled(document, {"data.file": raw}, _UNKNOWN), [], 0)
     folds = _value(document, "data.folds") or LEAVES["data.folds"].default
     problems = list(_realizations(document, folds))
     known = [_value(document, key) for key in ("data.hash", *SIZES)]
-    absent = _value(document, "data.absent") or 0.0
+    absent, inputs = _value(document, "data.absent") or 0.0, 0
     if all(known):
         digest, *sizes = known
     else:
@@ -134,11 +145,11 @@ def with_recording(document: Document) -> tuple[Document, list[Problem]]:
             problems.append(document.problem(FILE, str(error)))
         else:
             digest, sizes = content_hash(recording), [recording.n_visible, recording.n_steps]
-            absent = recording.missing_share
+            absent, inputs = recording.missing_share, recording.n_covariates
             problems += _too_short(document, recording, folds)
     changed = {"data.file": path, "data.hash": digest, "data.absent": absent, "realizations": folds}
     changed |= {READING[name].key: value for name, value in reading.items()}
-    return _filled(document, changed, tuple(sizes)), problems
+    return Recorded(_filled(document, changed, tuple(sizes)), problems, inputs)
 
 
 def _reading(document: Document) -> Iterator[tuple[str, str]]:

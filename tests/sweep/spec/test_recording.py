@@ -221,6 +221,29 @@ def test_a_sweep_reads_what_a_fit_reads(spike_times: Path, monkeypatch: pytest.M
     assert recording_of(spec.current().data).lengths == (45, 45)
 
 
+def test_the_limit_for_standard_errors_counts_known_inputs(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `kising fit` does. With one hidden spin there are 29 couplings, and 10 more with two inputs."""
+    monkeypatch.setattr("kising.conflicts.LARGEST_ERROR_MATRIX", 30)
+    np.savetxt(tmp_path / "inputs.csv", np.random.default_rng(1).standard_normal((90, 2)), delimiter=",")
+    sweep = tmp_path / "sweep.yaml"
+    text = "name: x\nseed: 1\nmodel: {hidden: 1}\nscore: {errors: true}\ndata: {file: spikes.npz}\n"
+    sweep.write_text(text)
+    spec = read_spec(sweep)
+    sweep.write_text(text.replace("spikes.npz", "spikes.npz, covariates: inputs.csv"))
+    message = "4 visible and 1 hidden spins, with 2 known inputs, has 39; allowed: up to 30"
+    with pytest.raises(SpecError, match=rf"sweep\.yaml:4: score\.errors: .* {message}"):
+        read_spec(sweep)
+    # A sweep that was run before its recording had inputs, and one that is only looked at.
+    monkeypatch.setattr("kising.conflicts.LARGEST_ERROR_MATRIX", 40)
+    sweep.write_text(dump_spec(read_spec(sweep)))
+    monkeypatch.setattr("kising.conflicts.LARGEST_ERROR_MATRIX", 30)
+    with pytest.raises(SpecError, match=message):
+        read_spec(sweep).current()
+    assert spec.current() == spec
+
+
 def test_ids_depend_on_what_was_read_not_on_how(file: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", spins=random_spins(90, 4), other=random_spins(90, 4, seed=2))
     one, other = (
