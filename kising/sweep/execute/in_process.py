@@ -45,8 +45,8 @@ class InProcessExecutor:
         return 1
 
     def cores(self) -> Mapping[str, float]:
-        """Return 1 for this host."""
-        return {socket.gethostname(): 1}
+        """Return the cpus of this machine: a run may use several."""
+        return {socket.gethostname(): os.cpu_count() or 1}
 
     def refuse(self, need: Need) -> str | None:
         """Refuse more cpus than this machine has."""

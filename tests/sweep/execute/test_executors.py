@@ -71,6 +71,13 @@ def killable(executor: Executor) -> Executor:
     return executor
 
 
+def test_a_run_never_uses_more_cores_than_its_host_shows() -> None:
+    executor = InProcessExecutor(sample_work.work)
+    (cores,) = executor.cores().values()
+    assert executor.refuse(Need(cpus=int(cores))) is None
+    assert "lower resources.cpus" in (executor.refuse(Need(cpus=int(cores) + 1)) or "")
+
+
 def go(
     source: list[FakeRun],
     executor: Executor,
