@@ -200,9 +200,10 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
             frames = tables.write()
             lacking = plan.n_runs - outcome.unfinished - len(frames.runs)
             if lacking > 0:
+                verb = "is" if lacking == 1 else "are"
                 raise StoreError(
-                    f"{path}: {lacking} finished runs are missing from the tables, because parts vanished or were "
-                    "damaged while this ran: run the same command again"
+                    f"{path}: {plural(lacking, 'finished run')} {verb} missing from the tables, "
+                    "because parts vanished or were damaged while this ran: run the same command again"
                 )
             progress.end("finished" if not outcome.unfinished else "interrupted")
     return Results.of(frames, path, outcome)
@@ -253,7 +254,7 @@ def _report_parts(plan: Plan, scan: Scan, todo: _Mask, path: Path, say: Say) -> 
         say(f"a damaged part was set aside, its runs are run again: {damaged.name}: {damaged.reason}")
     found = scan.inventory
     for name, rows in list(found.vanished.items())[:SHOWN]:
-        say(f"a part has vanished, its runs are run again: {name}, with {rows} rows")
+        say(f"a part has vanished, its runs are run again: {name}, with {plural(rows, 'row')}")
     if found.log.state == "damaged" or found.log_was_lost:
         say(
             f"{path / 'parts.log'} was {'damaged' if found.log.lines else 'missing'}: it was rebuilt from the parts"
@@ -318,7 +319,8 @@ def _conduct(
             forecast=Forecast(work_of(plan, todo, costs), costs),
         )
     for reason, count in checkpoints.refused.items():
-        session.say(f"{count} checkpoints of long runs were not kept: {reason}")
+        verb = "was" if count == 1 else "were"
+        session.say(f"{plural(count, 'checkpoint')} of long runs {verb} not kept: {reason}")
     costs.settle()
     costs.save()
     return outcome

@@ -47,7 +47,7 @@ def _finished(source: SweepDirectory, wanted: NDArray[np.uint64], say: Callable[
     for part in scan.damaged:
         say(f"{source.path}: a damaged part is left out, its runs are run here: {part.name}: {part.reason}")
     for name, rows in scan.inventory.vanished.items():
-        say(f"{source.path}: a part has vanished, its runs are run here: {name}, with {rows} rows")
+        say(f"{source.path}: a part has vanished, its runs are run here: {name}, with {plural(rows, 'row')}")
     return finished_in(store.table(wanted), wanted)
 
 

@@ -167,7 +167,7 @@ def describe_status(path: Path) -> Iterator[str]:
     yield f"{path}: {state}, {done} of {progress.total} runs done, {failed} failed"
     if vanished:
         rows = sum(vanished.values())
-        yield f"  {plural(len(vanished), 'part')} with {rows} rows vanished: see `kising verify {path}`"
+        yield f"  {plural(len(vanished), 'part')} with {plural(rows, 'row')} vanished: see `kising verify {path}`"
     if alive == "running" and progress.state not in OVER:
         flight = f"{plural(progress.running, 'run')} in flight on {plural(progress.workers, 'worker')}"
         eta = f", {duration(progress.eta)} to go" if progress.eta is not None else ""

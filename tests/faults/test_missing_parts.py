@@ -115,10 +115,12 @@ def test_a_part_from_the_far_future_hides_nothing(out: Path, reference: pd.DataF
     assert kising("verify", out).exit_code == 0
 
 
+@pytest.mark.parametrize(("runs", "words"), [(1, "1 finished run is"), (4, "4 finished runs are")])
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_a_run_whose_rows_vanish_under_it_does_not_end_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirrored: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirrored: bool, runs: int, words: str
 ) -> None:
+    sweep = SWEEP if runs == 4 else {**SWEEP, "realizations": 1, "axes": {"data.length": [100]}}
     real, out = Store.commit, tmp_path / "tiny"
     mirror = str(tmp_path / "mirror") if mirrored else None
 
@@ -129,9 +131,9 @@ def test_a_run_whose_rows_vanish_under_it_does_not_end_well(
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "commit", commit)
-        with pytest.raises(StoreError, match="4 finished runs are missing from the tables"):
-            run_sweep(SWEEP, out=out, in_process=True, mirror=mirror)
-    assert len(run_sweep(SWEEP, out=out, in_process=True, mirror=mirror).runs) == 4
+        with pytest.raises(StoreError, match=f"{words} missing from the tables"):
+            run_sweep(sweep, out=out, in_process=True, mirror=mirror)
+    assert len(run_sweep(sweep, out=out, in_process=True, mirror=mirror).runs) == runs
 
 
 def test_a_command_whose_rows_vanish_under_it_does_not_exit_with_0(
@@ -158,7 +160,7 @@ def test_a_command_whose_rows_vanish_under_it_does_not_exit_with_0(
     assert "4 finished runs are missing from the tables" in ended.output
     again = kising(*command)
     assert again.exit_code == 0
-    assert "1 parts were fetched from the mirror" in again.output
+    assert "1 part was fetched from the mirror" in again.output
     assert len(pd.read_parquet(out / "runs.parquet")) == 4
 
 

@@ -1,6 +1,6 @@
 """The log of committed parts, parts.log, by which missing parts are noticed.
 
-One line per event, only ever appended:
+One line per event, appended; the whole log is rewritten where it is not whole, and when it has grown long:
 
     <first 16 digits of the SHA-256 of the rest> <number of the line> <event> <part> <rows in it>
 

@@ -1,4 +1,4 @@
-"""The small JSON files of a sweep's directory: driver.json, progress.json and manifest.json."""
+"""The small JSON files of a sweep's directory: driver.json, progress.json, manifest.json and tables.json."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
+from kising.messages import plural
 from kising.sweep.plan import Plan
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.identities import misfits
@@ -153,7 +154,7 @@ def _sentences(report: VerifyReport) -> Iterator[str]:
     for part in report.damaged:
         yield f"damaged: {part.name}: {part.reason}; the next `kising run` sets it aside and repeats its runs"
     for name, rows in report.inventory.vanished.items():
-        yield f"vanished: {name}, with {rows} rows; the next `kising run` repeats those that are nowhere else"
+        yield f"vanished: {name}, with {plural(rows, 'row')}; the next `kising run` repeats those that are nowhere else"
     if report.inventory.log.state == "damaged":
         yield "damaged: parts.log has lines without their checksum; the next `kising run` rebuilds it from the parts"
     elif report.inventory.log.state == "torn":

@@ -293,6 +293,17 @@ class TestScan:
         assert len(part_names(store)) == 1
 
 
+def test_tables_are_not_made_while_parts_have_vanished(store: Store) -> None:
+    store.commit([make_row(1)]).unlink()
+    with pytest.raises(
+        StoreError, match=r"1 part with 1 row has vanished; `kising run .*` repeats their runs"
+    ):
+        store.check_whole()
+    store.commit([make_row(2), make_row(3)]).unlink()
+    with pytest.raises(StoreError, match="2 parts with 3 rows have vanished"):
+        store.check_whole()
+
+
 class TestWhichRowCounts:
     def test_done_beats_failed_whichever_came_first(self, store: Store) -> None:
         store.commit([make_row(1), failed_row(2)])

@@ -1,1 +1,1 @@
-"""A copy of a sweep's directory elsewhere, from which another machine goes on."""
+"""A copy of a sweep's directory elsewhere, from which another machine can continue."""

@@ -33,7 +33,7 @@ class BucketPlace:
             import obstore.store
         except ImportError:
             raise InputError(
-                f"--mirror {url}: buckets need a package more: pip install 'kising[mirror]'"
+                f"--mirror {url}: buckets need one more package: pip install 'kising[mirror]'"
             ) from None
         self._obstore: Any = obstore
         self._errors: Any = obstore.exceptions

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from kising.errors import InputError, KisingError, LockedError, StoreError
+from kising.messages import plural
 from kising.regular_files import read_regular
 from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.sweep.store.directory import SweepDirectory
@@ -157,7 +158,8 @@ class Mirror:
         if self._silent_since is None:
             self._silent_since = time.monotonic()
             self._say(
-                f"the mirror {self.url} does not answer: {error}; the sweep goes on, and copies later what it makes now"
+                f"the mirror {self.url} does not answer: {error}; the sweep continues; what it writes now is copied "
+                "later"
             )
 
     def _answered(self) -> None:
@@ -232,7 +234,8 @@ class Mirror:
         if log is not None:
             atomic_write(directory.parts_log, log[0])
         if fetched:
-            self._say(f"{fetched} parts were fetched from the mirror {self.url}")
+            verb = "was" if fetched == 1 else "were"
+            self._say(f"{plural(fetched, 'part')} {verb} fetched from the mirror {self.url}")
 
     def _copy(self, *, tables: bool = False) -> None:
         """Bring the mirror up to date."""
