@@ -1,4 +1,4 @@
-"""How much work learning makes: how many iterations, and how many slices they go through.
+"""How much work learning takes: how many iterations, and how many slices they go through.
 
 Learning obeys these limits, and planning prices them. Nothing here loads numba or pandas.
 """

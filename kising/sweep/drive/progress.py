@@ -60,7 +60,7 @@ class Snapshot:
     running: int  # in batches that a process has begun
     queued: int  # in batches that wait for a process
     rate: float | None  # finished per second, recently
-    eta: float | None  # seconds until all are finished, at that rate
+    eta: float | None  # seconds until all are finished, by the forecast
     workers: int  # processes at work
     slots: int  # processes that could be at work
     seconds: float  # since the session began
