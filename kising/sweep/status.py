@@ -35,6 +35,7 @@ REPORT = "kising report"
 # Of the batches in flight, and of the failed runs, the first ones.
 SHOWN = 5
 # Runs for calibration: long enough to time, short enough to wait for.
+CALIBRATION_RUNS = 3
 CALIBRATION_LENGTH = 3000
 CALIBRATION_ITERATIONS = 10
 
@@ -124,6 +125,9 @@ def calibrate(spec: SweepSpec) -> None:
 
     costs = CostModel.load()
     recording = recording_of(spec.data)
+    # Of a recording there are no more than its folds. None comes twice: its baselines are remembered, so that it would
+    # seem cheap.
+    repeats = CALIBRATION_RUNS if recording is None else min(CALIBRATION_RUNS, spec.data.folds)
     kinds: dict[str, Point] = {}
     for point in Plan.of(spec).points:
         kinds.setdefault(kind_of(point), point)
@@ -134,7 +138,7 @@ def calibrate(spec: SweepSpec) -> None:
         cap = min(iteration_limit(point.learner, point.model.hidden), CALIBRATION_ITERATIONS)
         learner = point.learner.model_copy(update={"max_iterations": cap})
         short = replace(point, data=data, learner=learner)
-        for realization in range(3):
+        for realization in range(repeats):
             run = Run(run_id_of(short.point_id, realization), short, realization)
             start = time.process_time()
             row = execute(run, 1, None, recording)

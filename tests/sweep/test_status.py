@@ -9,15 +9,17 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kising.bench.simulated_workers import sample_row
+from kising.sweep.drive.cost import CostModel
 from kising.sweep.drive.progress import BatchAge, Snapshot
 from kising.sweep.drive.progress_file import ProgressFile
 from kising.sweep.execute.batch_loop import failed_row
 from kising.sweep.plan import Plan
 from kising.sweep.spec import dump_spec, parse_spec
-from kising.sweep.status import REPORT, describe_plan, describe_status, is_running
+from kising.sweep.status import REPORT, calibrate, describe_plan, describe_status, is_running
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.liveness import is_locked, liveness
 from kising.sweep.store.records import BatchProgress, NodeProgress, Progress, RunProgress
@@ -220,3 +222,13 @@ def test_batches_without_a_run_in_flight_are_not_named(directory: SweepDirectory
         found = directory.read_progress()
     assert found is not None
     assert [batch.runs for batch in found.oldest] == [3]
+
+
+@pytest.mark.parametrize("folds", [2, 5])
+def test_a_recording_is_calibrated_on_folds_that_it_has(tmp_path: Path, folds: int) -> None:
+    np.save(tmp_path / "spins.npy", np.random.default_rng(1).choice([-1, 1], (300, 4)).astype(np.int8))
+    mapping = {"name": "recording", "seed": 1, "model": {"hidden": 1}, "learner": {"estimator": "exact"},
+               "data": {"file": str(tmp_path / "spins.npy"), "folds": folds}}  # fmt: skip
+    spec = parse_spec(mapping)
+    calibrate(spec)
+    assert all(CostModel.load().knows(point) for point in Plan.of(spec).points)
