@@ -127,6 +127,18 @@ def test_status_of_a_driver_that_was_killed(finished) -> None:
     assert "to resume: kising run results/tiny" in result.output
 
 
+def test_the_command_that_resumes_has_the_flags_of_this_one(sweep, tmp_path, monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("kising.sweep.task.perform", broken)
+    flags = ["--mirror", str(tmp_path / "the copy"), "--stale", "keep"]
+    result = kising("run", sweep, "--local-debug", "--fail-fast", "--set", "realizations=40", *flags)
+    resume = f"kising run results/tiny --mirror '{tmp_path}/the copy' --stale keep"
+    assert f"left; to resume: {resume}\n" in result.output
+    assert f"failed; `{resume} --retry-failed` runs" in result.output
+
+
 def test_verify_tells_by_its_exit_code(finished) -> None:
     assert kising("verify", finished).exit_code == 0
     (part,) = (finished / "parts").iterdir()

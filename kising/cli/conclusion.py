@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kising.report.results import Results
+    from kising.run import Session
     from kising.sweep.spec import SweepSpec
 
 # Tables take the width they need: a line that the terminal folds is read more easily than a number cut short.
@@ -41,15 +41,17 @@ def print_results(
     click.echo(f"Results: {directory}/runs.parquet, summary.parquet, scaling.parquet")
 
 
-def conclude(spec: SweepSpec, results: Results, reason: str) -> None:
+def conclude(spec: SweepSpec, results: Results, session: Session) -> None:
     """Print what a session made, what failed, and how to resume; exit with its code unless all went well."""
     from kising.sweep.failures import failure_of
     from kising.sweep.labels import varied_keys
+    from kising.sweep.resuming import resume_command
     from kising.sweep.status import SHOWN, describe_failures
 
-    outcome, directory = results.outcome, results.directory
+    outcome, directory, reason = results.outcome, results.directory, session.stop.reason
     assert outcome is not None
-    resume = f"kising run {shlex.quote(str(directory))}"
+    flags = {"--address": session.address, "--mirror": session.mirror, "--stale": session.stale}
+    resume = resume_command(directory, flags)
     print_results(directory, results.runs, results.summary, results.scaling, whole=not outcome.unfinished)
     failed = results.runs[results.runs["status"] == "failed"]
     if len(failed):

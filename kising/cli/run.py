@@ -114,7 +114,7 @@ def run(
             say=say,
         )
         results = run_session(spec, directory, session)
-    conclude(spec, results, stop.reason)
+    conclude(spec, results, session)
 
 
 @click.command()

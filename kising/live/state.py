@@ -9,6 +9,7 @@ from kising.errors import KisingError
 from kising.messages import plural
 from kising.sweep.drive.progress import duration, speed
 from kising.sweep.plan import Plan
+from kising.sweep.resuming import recorded_resume_command
 from kising.sweep.spec import read_spec
 from kising.sweep.status import state_of
 from kising.sweep.store.directory import SweepDirectory
@@ -19,12 +20,12 @@ from kising.sweep.store.records import Progress
 def live_state(path: Path) -> dict[str, Any]:
     """The state of the sweep in a directory, as JSON has it; also where there is none yet."""
     try:
-        return _state(path, SweepDirectory.open(path))
+        return _state(SweepDirectory.open(path))
     except KisingError as error:  # it is not there yet, or its sweep.yaml is being edited
         return _empty("waiting", str(error))
 
 
-def _state(path: Path, directory: SweepDirectory) -> dict[str, Any]:
+def _state(directory: SweepDirectory) -> dict[str, Any]:
     progress = directory.read_progress()
     alive = liveness(directory)
     if progress is None:
@@ -32,7 +33,7 @@ def _state(path: Path, directory: SweepDirectory) -> dict[str, Any]:
         state = "not running" if alive == "ended" else "starting"
         return _empty(state, "") | {"total": total}
     state = state_of(directory, progress, alive)
-    return _empty(state, _headline(progress) if alive == "running" else _hint(path, state)) | {
+    return _empty(state, _headline(progress) if alive == "running" else _hint(directory, state)) | {
         "done": progress.done,
         "failed": progress.failed,
         "total": progress.total,
@@ -75,5 +76,5 @@ def _headline(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def _hint(path: Path, state: str) -> str:
-    return "" if state.startswith("finished") else f"to resume: kising run {path}"
+def _hint(directory: SweepDirectory, state: str) -> str:
+    return "" if state.startswith("finished") else f"to resume: {recorded_resume_command(directory)}"

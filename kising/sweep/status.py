@@ -18,6 +18,7 @@ from kising.sweep.drive.progress import duration, speed
 from kising.sweep.failures import Failure, failures_in
 from kising.sweep.labels import varied_keys
 from kising.sweep.plan import Plan, Point
+from kising.sweep.resuming import recorded_resume_command
 from kising.sweep.spec import SweepSpec, read_spec, recording_of
 from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.directory import SweepDirectory
@@ -185,7 +186,7 @@ def describe_status(path: Path) -> Iterator[str]:
             f"was {_ago(progress.updated)} ago by its own clock: look again before you start another"
         )
     elif alive == "ended" and state != "finished":
-        yield f"  to resume: kising run {path}"
+        yield f"  to resume: {recorded_resume_command(directory)}"
     listed = [(run.run_id, run.label, run.error or "") for run in progress.failures]
     yield from _failed(path, listed, failed)
 

@@ -115,6 +115,9 @@ def test_the_state_has_progress_nodes_flights_and_failures(finished: Path, tmp_p
     ended = live_state(directory.path)
     assert (ended["state"], ended["nodes"], ended["flights"]) == ("interrupted", [], [])
     assert ended["headline"] == f"to resume: kising run {directory.path}"
+    directory.write_manifest(numerics=1, command="kising run a.yaml --address auto --mirror s3://b/p")
+    resume = f"kising run {directory.path} --address auto --mirror s3://b/p"
+    assert live_state(directory.path)["headline"] == f"to resume: {resume}"
     directory.progress_file.unlink()
     assert live_state(directory.path)["total"] == 4
     assert live_state(tmp_path / "nowhere")["state"] == "waiting"

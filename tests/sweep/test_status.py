@@ -120,6 +120,9 @@ def test_a_process_that_has_the_drivers_pid_by_now_is_not_the_driver(directory: 
     assert not is_running(directory.path)
     assert headline(directory) == "interrupted, 2 of 6 runs done, 1 failed"
     assert f"  to resume: kising run {directory.path}" in list(describe_status(directory.path))
+    directory.write_manifest(numerics=NUMERICS, command="kising run tiny.yaml --mirror s3://b/p --stale keep")
+    resume = f"kising run {directory.path} --mirror s3://b/p --stale keep"
+    assert f"  to resume: {resume}" in list(describe_status(directory.path))
 
 
 def test_after_a_kill_only_written_rows_count(directory: SweepDirectory) -> None:
