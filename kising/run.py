@@ -8,7 +8,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from kising.sweep.execute.protocol import Executor, Need
 from kising.sweep.failures import failures_in
 from kising.sweep.labels import varied_keys
 from kising.sweep.plan import Plan, Run
+from kising.sweep.remaining import Stale, Standing
 from kising.sweep.reuse import take_over
 from kising.sweep.shrinking import orphans, runs_dropped
 from kising.sweep.spec import SweepSpec, dump_spec, parse_spec, read_spec, recording_of
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from kising.sweep.store.index import Scan
 
 _Mask = NDArray[np.bool_]
-Stale = Literal["keep", "redo"]
 Say = Callable[[str], object]
 
 # Number of rows of a commit that the cost model looks at: a few are enough.
@@ -225,27 +225,13 @@ def _edited(plan: Plan) -> str:
 
 def _to_do(plan: Plan, store: Store, scan: Scan, session: Session) -> tuple[_Mask, _Mask]:
     """Which runs of the plan to run now, and which stay failed, as masks."""
-    if not len(scan.ids):
-        return np.ones(plan.n_runs, dtype=bool), np.zeros(plan.n_runs, dtype=bool)
-    place = scan.find(plan.ids)
-    known = place >= 0
-    failed = known & scan.failed[place]
-    stale = known & ~failed & (scan.numerics[place] != NUMERICS)
-    if stale.any() and session.stale is None:
-        count = int(stale.sum())
-        made = sorted({int(n) for n in scan.numerics[place[stale]]})
+    standing = Standing.of(plan, store, scan, numerics=NUMERICS)
+    if standing.stale.any() and session.stale is None:
         raise StaleError(
-            f"{plural(count, 'finished run')} {'was' if count == 1 else 'were'} made by numerics version "
-            f"{', '.join(map(str, made))}, this is version {NUMERICS}: add --stale keep to keep them or --stale redo "
-            "to run them again"
+            f"{standing.stale_note(NUMERICS)}: add --stale keep to keep them or --stale redo to run them again"
         )
-    # Runs that lack an artifact which is asked for now are run again: their rows do not change.
-    todo = ~known | (lacking_artifacts(plan, store) & ~failed & ~stale)
-    if session.stale == "redo":
-        todo |= stale
-    if session.retry_failed:
-        todo |= failed
-    return todo, failed & ~todo
+    todo = standing.to_do(stale=session.stale, retry_failed=session.retry_failed)
+    return todo, standing.failed & ~todo
 
 
 def _report_parts(plan: Plan, scan: Scan, todo: _Mask, path: Path, say: Say) -> None:

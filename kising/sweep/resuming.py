@@ -20,9 +20,14 @@ def resume_command(path: Path, flags: Mapping[str, str | None]) -> str:
 
 
 def recorded_resume_command(directory: SweepDirectory) -> str:
-    """The same, with the flags of the command that the manifest says the last session was started with."""
+    """The same, with the flags of the last session."""
+    return resume_command(directory.path, recorded_flags(directory))
+
+
+def recorded_flags(directory: SweepDirectory) -> dict[str, str]:
+    """The flags of the command that the manifest says the last session was started with."""
     manifest = directory.read_manifest()
-    return resume_command(directory.path, flags_of(manifest.command) if manifest is not None else {})
+    return flags_of(manifest.command) if manifest is not None else {}
 
 
 def flags_of(command: str) -> dict[str, str]:

@@ -18,9 +18,9 @@ from kising.sweep.drive.progress import duration, speed
 from kising.sweep.failures import Failure, failures_in
 from kising.sweep.labels import varied_keys
 from kising.sweep.plan import Plan, Point
-from kising.sweep.resuming import recorded_resume_command
+from kising.sweep.remaining import Standing
+from kising.sweep.resuming import recorded_flags, recorded_resume_command
 from kising.sweep.spec import SweepSpec, read_spec, recording_of
-from kising.sweep.store.artifacts import lacking_artifacts
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.inventory import take_inventory
 from kising.sweep.store.liveness import OVER, WATCH_SECONDS, Liveness, liveness
@@ -54,19 +54,42 @@ def describe_plan(spec: SweepSpec, path: Path) -> Iterator[str]:
         yield f"nothing is done yet; results will go to {path}"
         left = np.full(len(plan.points), spec.realizations)
     else:
-        done = _done(plan, *opened)
-        yield f"{int(done.sum())} of {plan.n_runs} runs are done in {path}"
-        left = (~done).reshape(len(plan.points), spec.realizations).sum(axis=1)
+        standing = Standing.of(plan, *opened, numerics=NUMERICS)
+        yield f"{int(standing.done().sum())} of {plan.n_runs} runs are done in {path}"
+        left = _by_point(plan, standing.to_do())
+        failed = int(standing.failed.sum())
+        if failed:
+            yield f"{plural(failed, 'run')} failed: `kising run` repeats failed runs only with --retry-failed"
+        if standing.stale.any():
+            seconds = _seconds(plan, _by_point(plan, standing.stale), CostModel.load())
+            yield (
+                f"{standing.stale_note(NUMERICS)}: `kising run` asks for --stale keep, or for --stale redo, which "
+                f"takes about {seconds / 3600:.3g} core-hours more"
+            )
         yield from _shrinking(plan, *opened)
     yield from _costs(plan, left)
 
 
+def _by_point(plan: Plan, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """How many runs of every point a mask has."""
+    found: NDArray[np.int64] = mask.reshape(len(plan.points), plan.spec.realizations).sum(axis=1)
+    return found
+
+
+def _seconds(plan: Plan, counts: NDArray[np.int64], costs: CostModel) -> float:
+    """Expected seconds on one core of this many runs of every point."""
+    return sum(
+        costs.seconds(point) * count
+        for point, count in zip(plan.points, counts.tolist(), strict=True)
+        if count
+    )
+
+
 def _costs(plan: Plan, left: NDArray[np.int64]) -> Iterator[str]:
     costs = CostModel.load()
-    seconds, largest, unknown = 0.0, 0, set()
+    seconds, largest, unknown = _seconds(plan, left, costs), 0, set()
     for point, count in zip(plan.points, left.tolist(), strict=True):
         if count:
-            seconds += costs.seconds(point) * count
             largest = max(largest, memory(point, plan.spec.resources.cpus))
             if not costs.knows(point):
                 unknown.add(kind_of(point))
@@ -95,15 +118,6 @@ def _open(path: Path) -> tuple[Store, Scan] | None:
 
     store = Store.open(SweepDirectory(path), writable=False)
     return store, store.scan()
-
-
-def _done(plan: Plan, store: Store, scan: Scan) -> NDArray[np.bool_]:
-    """Which runs of the plan are done with the current numerics."""
-    if not len(scan.ids):
-        return np.zeros(plan.n_runs, dtype=bool)
-    place = scan.find(plan.ids)
-    done: NDArray[np.bool_] = (place >= 0) & ~scan.failed[place] & (scan.numerics[place] == NUMERICS)
-    return done & ~lacking_artifacts(plan, store)
 
 
 def _shrinking(plan: Plan, store: Store, scan: Scan) -> Iterator[str]:
@@ -162,14 +176,17 @@ def describe_status(path: Path) -> Iterator[str]:
     state = state_of(directory, progress, alive)
     inventory = take_inventory(directory)
     vanished = inventory.vanished
-    done, failed = progress.done, progress.failed
+    done, failed, more = progress.done, progress.failed, ""
     if alive == "ended":
         if progress.state not in OVER or inventory.logged_rows < done + failed:
             # It was killed, and what it had not written is lost; or somebody has removed parts, the log, or both.
-            done, failed = _written(directory)
+            plan = Plan.of(read_spec(directory.sweep_file))
+            done, failed, more = _written(directory, plan, _open(directory.path))
         if vanished or (progress.state in OVER and done + failed < progress.done + progress.failed):
             state = "damaged"
     yield f"{path}: {state}, {done} of {progress.total} runs done, {failed} failed"
+    if more:
+        yield f"  {more}"
     if vanished:
         rows = sum(vanished.values())
         yield f"  {plural(len(vanished), 'part')} with {plural(rows, 'row')} vanished: see `kising verify {path}`"
@@ -191,19 +208,20 @@ def describe_status(path: Path) -> Iterator[str]:
     yield from _failed(path, listed, failed)
 
 
-def _written(directory: SweepDirectory) -> tuple[int, int]:
-    """How many runs are done and how many have failed, by the rows in the parts."""
-    plan, opened = Plan.of(read_spec(directory.sweep_file)), _open(directory.path)
+def _written(
+    directory: SweepDirectory, plan: Plan, opened: tuple[Store, Scan] | None
+) -> tuple[int, int, str]:
+    """How many runs are done and how many have failed, by the rows in the parts; and what there is besides, in words.
+
+    Rows of other numerics count where the last session kept them.
+    """
     if opened is None:
-        return 0, 0
-    return int(_done(plan, *opened).sum()), len(_failed_ids(plan, opened[1]))
-
-
-def _failed_ids(plan: Plan, scan: Scan) -> NDArray[np.uint64]:
-    """The runs of the plan that have failed."""
-    place = scan.find(plan.ids)
-    found: NDArray[np.uint64] = plan.ids[place >= 0][scan.failed[place[place >= 0]]]
-    return found
+        return 0, 0, ""
+    standing = Standing.of(plan, *opened, numerics=NUMERICS)
+    kept = recorded_flags(directory).get("--stale") == "keep"
+    done = standing.done(stale="keep" if kept else None)
+    more = "" if kept or not standing.stale.any() else f"not counted: {standing.stale_note(NUMERICS)}"
+    return int(done.sum()), int(standing.failed.sum()), more
 
 
 def state_of(directory: SweepDirectory, progress: Progress, alive: Liveness) -> str:
@@ -223,12 +241,14 @@ def state_of(directory: SweepDirectory, progress: Progress, alive: Liveness) -> 
 def _without_progress(directory: SweepDirectory, alive: Liveness) -> Iterator[str]:
     plan = Plan.of(read_spec(directory.sweep_file))
     opened = _open(directory.path)
-    done = 0 if opened is None else int(_done(plan, *opened).sum())
+    done, _, more = _written(directory, plan, opened)
     running = "not running" if alive == "ended" else "starting"
     yield f"{directory.path}: {done} of {plan.n_runs} runs done, {running}"
+    if more:
+        yield f"  {more}"
     if opened is not None:
         store, scan = opened
-        failed = _failed_ids(plan, scan)
+        failed = plan.ids[Standing.of(plan, store, scan, numerics=NUMERICS).failed]
         listed = failures_in(store, failed[:SHOWN])
         yield from describe_failures(directory.path, listed, varied_keys(plan.spec), len(failed))
 

@@ -30,6 +30,9 @@ SPEC = parse_spec({"name": "tiny", "seed": 1, "realizations": 6, "model": {"visi
                    "data": {"length": 100}})  # fmt: skip
 
 
+OTHERS = f"2 finished runs were made by numerics version {NUMERICS - 1}, {NUMERICS + 1}, this is version {NUMERICS}"
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -55,9 +58,36 @@ def test_only_runs_of_these_numerics_are_done(directory: SweepDirectory) -> None
     failed = Plan.of(SPEC).run(2).run_id
     assert list(describe_status(directory.path)) == [
         f"{directory.path}: 2 of 6 runs done, not running",
+        f"  not counted: {OTHERS}",
         f"  failed: {failed}, realization 2: it failed",
         f"  `kising show {directory.path} RUN` shows everything about a run",
     ]
+
+
+def test_what_is_left_is_what_run_would_make(directory: SweepDirectory) -> None:
+    """Of one run that is not there, one that failed, and two of other numerics: the first."""
+    lines = list(describe_plan(SPEC, directory.path))
+    assert "1 run failed: `kising run` repeats failed runs only with --retry-failed" in lines
+    (stale,) = [line for line in lines if line.startswith(OTHERS)]
+    (point,) = Plan.of(SPEC).points
+    hours = CostModel().seconds(point) / 3600
+    assert stale.removeprefix(OTHERS) == (
+        f": `kising run` asks for --stale keep, or for --stale redo, which takes about {2 * hours:.3g} core-hours more"
+    )
+    assert any(line.startswith(f"estimated cost of what is left: {hours:.3g} core-hours") for line in lines)
+
+
+def test_after_a_kill_rows_count_that_the_session_kept(directory: SweepDirectory) -> None:
+    progress(directory, done=4, failed=1)
+    assert headline(directory) == "interrupted, 2 of 6 runs done, 1 failed"
+    assert f"  not counted: {OTHERS}" in list(describe_status(directory.path))
+    directory.write_manifest(numerics=NUMERICS, command="kising run tiny.yaml --stale redo")
+    assert headline(directory) == "interrupted, 2 of 6 runs done, 1 failed"
+    directory.write_manifest(numerics=NUMERICS, command="kising run tiny.yaml --stale keep")
+    assert headline(directory) == "interrupted, 4 of 6 runs done, 1 failed"
+    assert not any("not counted" in line for line in describe_status(directory.path))
+    directory.progress_file.unlink()
+    assert headline(directory) == "4 of 6 runs done, not running"
 
 
 def progress(directory: SweepDirectory, **changed: object) -> Progress:

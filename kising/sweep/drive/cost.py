@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from kising.sweep.plan import Point, Run
 
 PRICE: Final = 1.2e-9  # seconds per operation, where nothing was measured
-# EM iterations, where nothing was measured and the estimator does not say: by rule for pair averages (on 100 spins, most
-# runs diverge early where these are not corrected), by step, or by start.
+# EM iterations, where nothing was measured and the estimator does not say: by rule for pair averages (on 100 spins,
+# most runs diverge early where these are not corrected), by step, or by start.
 ITERATIONS: Final = {"iterated": 150, "gradient": 600, "signs": 53, "random": 70}
 SINGLE: Final = 0.63  # time of an E-step in float32, relative to float64
 RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
