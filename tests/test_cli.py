@@ -234,7 +234,15 @@ def test_full_disk_is_one_line_and_loses_nothing(sweep, monkeypatch) -> None:
     assert "2 of 4 runs are finished already" in again.output
 
 
-@pytest.mark.parametrize("words", [["--help"], ["plan", "tiny.yaml"], ["status", "results/tiny"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["plan", "tiny.yaml"],
+        ["status", "results/tiny"],
+        ["status", str(ROOT / "docs" / "paper" / "data" / "fig5")],
+    ],
+)
 def test_light_commands_load_nothing_heavy(words: list[str], finished) -> None:
     code = (
         "import sys\nfrom kising.cli import main\n"

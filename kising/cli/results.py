@@ -88,13 +88,19 @@ def verify(directory: Path) -> None:
     from kising.sweep.plan import Plan
     from kising.sweep.store.directory import SweepDirectory
     from kising.sweep.store.verify import verify as check
+    from kising.sweep.store.verify import verify_published
 
     opened = SweepDirectory.open(directory)
     spec, _ = locate(directory)
-    report = check(opened, Plan.of(spec), derived)
-    for line in report.lines():
+    if opened.is_published:
+        in_order, line = verify_published(opened, Plan.of(spec))
         click.echo(line)
-    if not report.in_order:
+    else:
+        report = check(opened, Plan.of(spec), derived)
+        in_order = report.in_order
+        for line in report.lines():
+            click.echo(line)
+    if not in_order:
         sys.exit(FAILED)
 
 

@@ -12,10 +12,10 @@ import pandas as pd
 from kising.errors import InputError
 from kising.report.artifacts import couplings_of, traces_of
 from kising.report.repeating import python_lines
+from kising.report.tables import published_tables
 from kising.sweep.labels import label_run, varied_keys
 from kising.sweep.plan import Plan, Run
 from kising.sweep.spec import read_spec
-from kising.sweep.store.artifacts import RunArtifacts
 from kising.sweep.store.columns import COLUMNS, PARAMETERS
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.index import ID_DIGITS, id_text
@@ -46,11 +46,7 @@ def describe_run(path: Path, asked: str) -> Iterator[str]:
     directory = SweepDirectory.open(path)
     plan = Plan.of(read_spec(directory.sweep_file))
     run = find_run(plan, asked, path)
-    ids = np.array([int(run.run_id, 16)], dtype=np.uint64)
-    runs, artifacts = pd.DataFrame(), []
-    if directory.parts.is_dir():
-        store = Store.open(directory, writable=False)
-        runs, artifacts = store.read_runs(ids), store.artifacts(ids)
+    runs, couplings, trace = _found(directory, run)
     keys = varied_keys(plan.spec)
     yield f"run {run.run_id} of {path}: {label_run(run, keys)}"
     row: dict[str, Any] = {str(key): value for key, value in runs.iloc[0].items()} if len(runs) else {}
@@ -67,9 +63,25 @@ def describe_run(path: Path, asked: str) -> Iterator[str]:
         yield from _pairs([f"  {key}" for key in results], results.values())
     if row and not pd.isna(row["traceback"]):
         yield from ("", "Traceback", *(f"  {line}" for line in str(row["traceback"]).rstrip().splitlines()))
-    yield from _artifacts(artifacts, runs)
+    yield from _artifacts(couplings, trace)
     yield from ("", "To repeat it in Python")
     yield from (f"  {line}" for line in python_lines(run))
+
+
+def _found(directory: SweepDirectory, run: Run) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """The row of a run, its couplings and its trace, in the parts or in published tables; each may be empty."""
+    if directory.is_published:
+        tables = published_tables(directory)
+        runs, couplings, trace = (
+            frame[frame["run_id"] == run.run_id] for frame in (tables.runs, tables.couplings, tables.traces)
+        )
+        return runs, couplings, trace
+    if not directory.parts.is_dir():
+        return pd.DataFrame(), pd.DataFrame(), pd.DataFrame()
+    ids = np.array([int(run.run_id, 16)], dtype=np.uint64)
+    store = Store.open(directory, writable=False)
+    runs, artifacts = store.read_runs(ids), store.artifacts(ids)
+    return runs, couplings_of(artifacts, runs), traces_of(artifacts, runs)
 
 
 def find_run(plan: Plan, asked: str, path: Path) -> Run:
@@ -105,7 +117,8 @@ def _outcome(row: dict[str, Any]) -> Iterator[str]:
     else:
         iterations = "" if pd.isna(row["iterations"]) else f" after {row['iterations']} iterations"
         yield f"done: {row['outcome']}{iterations}"
-    host = "on an unknown host" if pd.isna(row["host"]) else f"on {row['host']}"
+    # Published tables do not name hosts.
+    host = "on an unknown host" if pd.isna(row["host"]) or not row["host"] else f"on {row['host']}"
     seconds = "" if pd.isna(row["seconds"]) else f", in {row['seconds']:.3g} s"
     yield f"ran {host}{seconds}; made by kising {row['version']}, numerics {row['numerics']}"
 
@@ -134,8 +147,7 @@ def _pairs(names: list[str], values: Any) -> Iterator[str]:
         yield f"{name:{width}}  {text}"
 
 
-def _artifacts(artifacts: list[RunArtifacts], runs: pd.DataFrame) -> Iterator[str]:
-    trace, couplings = traces_of(artifacts, runs), couplings_of(artifacts, runs)
+def _artifacts(couplings: pd.DataFrame, trace: pd.DataFrame) -> Iterator[str]:
     if len(trace):
         yield from ("", f"Trace: {len(trace)} iterations")
         shown = trace.drop(columns=["run_id", "point_id", "realization"]).dropna(axis="columns", how="all")

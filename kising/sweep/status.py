@@ -15,7 +15,7 @@ from kising.learning.effort import iteration_limit
 from kising.messages import plural
 from kising.sweep.drive.cost import CostModel, kind_of, memory
 from kising.sweep.drive.progress import duration, speed
-from kising.sweep.failures import Failure, failures_in
+from kising.sweep.failures import Failure, failure_of, failures_in
 from kising.sweep.labels import varied_keys
 from kising.sweep.plan import Plan, Point
 from kising.sweep.remaining import Standing
@@ -50,7 +50,14 @@ def describe_plan(spec: SweepSpec, path: Path) -> Iterator[str]:
     for axis in spec.axes:
         yield f"  {' and '.join(axis.keys)}: {plural(len(axis), 'value')}"
     opened = _open(path)
-    if opened is None:
+    if SweepDirectory(path).is_published:
+        done, failed, _ = _published(plan, path)
+        yield (
+            f"{path} holds published tables with {done + failed} of these {plan.n_runs} runs, and `kising run` refuses "
+            f"to replace them: choose another directory with --out; there, --reuse {path} takes finished runs over"
+        )
+        left = np.full(len(plan.points), spec.realizations)
+    elif opened is None:
         yield f"nothing is done yet; results will go to {path}"
         left = np.full(len(plan.points), spec.realizations)
     else:
@@ -120,6 +127,17 @@ def _open(path: Path) -> tuple[Store, Scan] | None:
     return store, store.scan()
 
 
+def _published(plan: Plan, path: Path) -> tuple[int, int, list[Failure]]:
+    """How many runs of the plan are done and how many have failed in published tables, and the first that failed."""
+    from kising.sweep.store.parquet import failed_rows, outcomes_in, read_runs_table
+
+    table = read_runs_table(SweepDirectory(path).runs_file)
+    ids, failed = outcomes_in(table)
+    count = int(np.isin(plan.ids, ids[failed]).sum())
+    done = int(np.isin(plan.ids, ids[~failed]).sum())
+    return done, count, [failure_of(row) for row in failed_rows(table, SHOWN)]
+
+
 def _shrinking(plan: Plan, store: Store, scan: Scan) -> Iterator[str]:
     from kising.sweep.shrinking import runs_dropped
 
@@ -169,6 +187,12 @@ def calibrate(spec: SweepSpec) -> None:
 def describe_status(path: Path) -> Iterator[str]:
     """The state of a sweep: what its driver last wrote or, if that is missing, what its parts hold."""
     directory = SweepDirectory.open(path)
+    if directory.is_published:
+        plan = Plan.of(read_spec(directory.sweep_file))
+        done, failed, listed = _published(plan, path)
+        yield f"{path}: published tables, {done} of {plan.n_runs} runs done, {failed} failed"
+        yield from describe_failures(path, listed, varied_keys(plan.spec), failed)
+        return
     progress, alive = directory.read_progress(), liveness(directory)
     if progress is None:
         yield from _without_progress(directory, alive)

@@ -146,3 +146,72 @@ def test_a_page_of_an_unfinished_sweep_says_so(published: Path, tmp_path: Path) 
     frames = refresh_tables(data)
     page = publish(data, frames, build(data, frames), tmp_path / "paper")
     assert "\n\n4 of 6 runs, 0 failed, " in page.read_text()
+
+
+def kising(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    return done.exit_code, done.output
+
+
+@pytest.fixture
+def partial(published: Path, tmp_path: Path) -> Path:
+    """Published tables of four runs of six, of which one failed."""
+    data = tmp_path / "small"
+    shutil.copytree(published / "data" / "small", data)
+    runs = load_results(data).runs.iloc[:4].copy()
+    runs.loc[1, ["status", "error"]] = ["failed", "RuntimeError: broken"]
+    with (data / "runs.parquet").open("wb") as file:
+        write_runs_frame(file, runs)
+    return data
+
+
+def test_status_counts_the_runs_in_published_tables(published: Path, partial: Path) -> None:
+    data = published / "data" / "small"
+    assert kising("status", data) == (0, f"{data}: published tables, 6 of 6 runs done, 0 failed\n")
+    first, second, *_ = kising("status", partial)[1].splitlines()
+    assert first == f"{partial}: published tables, 3 of 6 runs done, 1 failed"
+    assert second.startswith("  failed: ")
+    assert second.endswith(", data.length=200, realization 1: RuntimeError: broken")
+
+
+def test_a_run_in_published_tables_is_shown(published: Path, partial: Path) -> None:
+    data = published / "data" / "small"
+    row = load_results(data).runs.iloc[0]
+    code, text = kising("show", data, row["run_id"])
+    assert code == 0
+    assert f"done: {row['outcome']} after {row['iterations']} iterations\nran on an unknown host, in " in text
+    assert f"{row['rmse_J']:.6g}" in text
+    assert f"Trace: {row['iterations']} iterations" in text
+    assert "Couplings (" in text
+    assert (
+        "failed: RuntimeError: broken" in kising("show", partial, load_results(partial).runs["run_id"][1])[1]
+    )
+
+
+def test_verify_says_what_published_tables_are(published: Path, partial: Path) -> None:
+    data = published / "data" / "small"
+    assert kising("verify", data) == (
+        0,
+        f"{data} holds published tables, which have no parts to be checked against: 6 runs planned, 6 done, 0 failed, "
+        "0 missing; every id follows from the values of its row\n",
+    )
+    runs = load_results(partial).runs
+    runs.loc[0, "model.strength"] = 2.0
+    with (partial / "runs.parquet").open("wb") as file:
+        write_runs_frame(file, runs)
+    code, text = kising("verify", partial)
+    assert code == 1
+    # All three rows of its point: their parameters are not of one point.
+    assert "3 done, 1 failed, 2 missing; 3 rows with an id that does not follow from its values" in text
+
+
+def test_plan_says_that_published_tables_are_not_replaced(published: Path, tmp_path: Path) -> None:
+    data = published / "data" / "small"
+    (tmp_path / "small.yaml").write_text((data / "sweep.yaml").read_text())
+    for words in (["plan", data], ["plan", tmp_path / "small.yaml", "--out", data]):
+        text = kising(*words)[1]
+        assert (
+            f"{data} holds published tables with 6 of these 6 runs, and `kising run` refuses to replace them: choose "
+            f"another directory with --out; there, --reuse {data} takes finished runs over\n"
+        ) in text
+        assert "nothing is done" not in text

@@ -153,6 +153,18 @@ def index_of(table: Table) -> PartIndex:
     )
 
 
+def outcomes_in(runs: Table) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """Return the ids of a table of runs, and which of them failed."""
+    return _ids_of(runs["run_id"]), _failed(runs)
+
+
+def failed_rows(runs: Table, most: int) -> list[dict[str, object]]:
+    """Return the first failed rows of a table of runs."""
+    some = runs.filter(pc.starts_with(runs["status"], pattern="failed")).slice(0, most)
+    rows: list[dict[str, object]] = some.to_pylist()
+    return rows
+
+
 def finished_in(runs: Table, wanted: NDArray[np.uint64]) -> Finished:
     """Return the rows of the wanted runs that are done."""
     ids = _ids_of(runs["run_id"])

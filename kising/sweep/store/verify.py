@@ -17,6 +17,7 @@ from kising.sweep.plan import Plan
 from kising.sweep.store.directory import SweepDirectory
 from kising.sweep.store.identities import misfits
 from kising.sweep.store.inventory import Inventory
+from kising.sweep.store.parquet import identities_of, outcomes_in, read_runs_table
 from kising.sweep.store.parts import Damaged, PartFiles
 from kising.sweep.store.records import TableDigests
 from kising.sweep.store.run_store import Store
@@ -118,6 +119,25 @@ def verify(directory: SweepDirectory, plan: Plan, derive: Derive = lambda store,
         inventory=scan.inventory,
         tables=dict(_tables(directory, store, plan, derive)),
         records=tuple(_damaged_records(directory)),
+    )
+
+
+def verify_published(directory: SweepDirectory, plan: Plan) -> tuple[bool, str]:
+    """Whether all is in order with published tables, and what there is, in a sentence; StoreError if runs.parquet is no
+    table of runs. There are no parts to compare it with, only the plan.
+    """
+    table = read_runs_table(directory.runs_file)
+    ids, failures = outcomes_in(table)
+    done, failed = (int(np.isin(plan.ids, ids[which]).sum()) for which in (~failures, failures))
+    wrong = len(misfits(identities_of(table, directory.runs_file.name)))
+    missing = plan.n_runs - done - failed
+    ids_are = "every id follows from the values of its row"
+    if wrong:
+        ids_are = f"{plural(wrong, 'row')} with an id that does not follow from its values"
+    return not (missing or wrong), (
+        f"{directory.path} holds published tables, which have no parts to be checked against: "
+        f"{plural(plan.n_runs, 'run')} planned, {done} done, {failed} failed, {missing} missing; "
+        f"{ids_are}"
     )
 
 
