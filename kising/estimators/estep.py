@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kising.errors import InputError
-from kising.estimators.registry import AUTO, ESTIMATORS, Estimator, resolve
+from kising.estimators.registry import ESTIMATORS, Estimator, resolve
 from kising.estimators.sampling import Sampling
 from kising.messages import listing
 from kising.options import Learner
@@ -40,11 +40,8 @@ class EStep:
         """The E-step of a network with this many hidden spins, coupled to each other or not, for options that were
         checked. `gaps` says whether entries of the recording are missing; an InputError where the estimator cannot
         treat them.
-
-        Without hidden spins and gaps there is nothing to average over, and every estimator is exact.
         """
-        name = options.estimator if hidden or gaps else AUTO
-        estimator = resolve(name, hidden, coupled=coupled, gaps=gaps)
+        estimator = resolve(options.estimator, hidden, coupled=coupled, gaps=gaps)
         if gaps and estimator.gaps is None:
             able = listing(entry.name for entry in ESTIMATORS if entry.gaps)
             raise InputError(

@@ -65,6 +65,5 @@ def iteration_limit(learner: Learner, hidden: int, *, gaps: bool = False) -> int
     """
     if learner.max_iterations is not None:
         return learner.max_iterations
-    name = learner.estimator if hidden or gaps else registry.AUTO
-    estimator = registry.resolve(name, hidden, coupled=learner.hidden_couplings, gaps=gaps)
+    estimator = registry.resolve(learner.estimator, hidden, coupled=learner.hidden_couplings, gaps=gaps)
     return estimator.iteration_limit(hidden)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from kising.learning.effort import iteration_limit
 from kising.messages import plural
-from kising.sweep.drive.cost import CostModel, kind_of, memory
+from kising.sweep.drive.cost import CostModel, kind_of, memory, most_iterations
 from kising.sweep.drive.progress import duration, speed
 from kising.sweep.failures import Failure, failure_of, failures_in
 from kising.sweep.labels import varied_keys
@@ -168,7 +167,7 @@ def calibrate(spec: SweepSpec) -> None:
         data = point.data
         if recording is None:
             data = data.model_copy(update={"length": min(data.length, CALIBRATION_LENGTH)})
-        cap = min(iteration_limit(point.learner, point.model.hidden), CALIBRATION_ITERATIONS)
+        cap = min(most_iterations(point), CALIBRATION_ITERATIONS)
         learner = point.learner.model_copy(update={"max_iterations": cap})
         short = replace(point, data=data, learner=learner)
         for realization in range(repeats):
@@ -177,10 +176,7 @@ def calibrate(spec: SweepSpec) -> None:
             row = execute(run, 1, None, recording)
             if realization:  # the first compiles
                 costs.learn(short, {**row, "status": "done", "cpu_seconds": time.process_time() - start})
-    known = dict(costs.iterations)
-    costs.settle()
-    # Iterations were cut short: they do not tell how many a whole run takes.
-    costs.iterations = known
+    costs.settle_prices()
     costs.save()
 
 

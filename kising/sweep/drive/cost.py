@@ -36,46 +36,90 @@ from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.version import NUMERICS
 
 if TYPE_CHECKING:
+    from kising.options import Learner
     from kising.sweep.plan import Point, Run
 
 PRICE: Final = 1.2e-9  # seconds per operation, where nothing was measured
-# EM iterations, where nothing was measured and the estimator does not say: by rule for pair averages (on 100 spins,
-# most runs diverge early where these are not corrected), by step, or by start.
-ITERATIONS: Final = {"iterated": 150, "gradient": 600, "signs": 53, "random": 70}
+# EM iterations where nothing was measured and the estimator does not say, from the tables in docs/paper/data (a test
+# compares). Of gradient ascent, by rule for pair averages:
+ASCENT: Final = 730
+UNCORRECTED: Final = 460  # on networks of up to `SMALL` spins
+DIVERGED: Final = 3  # on larger ones, which all diverge
+SMALL: Final = 50
+# Of the scaled step, by start; exact averages, L1 and pruning take fewer after a start by signs, which was measured.
+ITERATIONS: Final = {"signs": 53, "random": 70}
+EXACT: Final = 30
+PRUNED: Final = 35
+# Without a prior, couplings that a shorter recording does not determine take long to settle: as 1/sqrt(T).
+ENOUGH_SLICES: Final = 6000
 SINGLE: Final = 0.63  # time of an E-step in float32, relative to float64
 RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, making the row
 ITERATION_OVERHEAD: Final = 8e5  # operations of an EM iteration, whatever the length of the recording
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
 CHUNK_BYTES: Final = 4096 * 8  # a float64 column of a chunk of slices
-_KEPT: Final = 500  # finished runs that a price is the median of
+_KEPT: Final = (
+    500  # finished runs at most that a price is the median of, and that count when more are measured
+)
 _FEW: Final = 8  # of fewer runs, most may have compiled
 
 _LARGEST_CACHE: Final = 10_000_000  # bytes
 # Seconds per operation, and iterations of EM, that a machine can have measured: others would stop every sweep.
-_RANGES: Final = {"prices": (1e-15, 1.0), "iterations": (0.0, 1e12)}
+_RANGES: Final = {
+    "prices": (1e-15, 1.0),
+    "iterations": (0.0, 1e12),
+    "runs": (0.0, 1e18),
+    "slices": (0.0, 1e18),
+}
 
 Kind = str
+Course = str
 
 
 class _Sample(NamedTuple):
     """A finished run."""
 
-    price: float
-    """seconds per operation"""
-    iterations: float
+    value: float
+    """seconds per operation, or iterations"""
     length: int
     """of its recording"""
 
 
+class _Samples:
+    """Some of the finished runs, evenly spaced: a plan begins with its cheapest points."""
+
+    def __init__(self) -> None:
+        self.kept: list[_Sample] = []
+        self._seen, self._stride = 0, 1
+
+    def add(self, sample: _Sample) -> None:
+        """Take note of a run, or leave it out."""
+        if self._seen % self._stride == 0:
+            self.kept.append(sample)
+            if len(self.kept) > _KEPT:
+                del self.kept[1::2]
+                self._stride *= 2
+        self._seen += 1
+
+    @property
+    def slices(self) -> float:
+        """The lengths of all recordings together."""
+        return float(self._stride * sum(sample.length for sample in self.kept))
+
+
 @dataclass
 class CostModel:
-    """Prices of this machine, by kind of run."""
+    """What runs cost on this machine: prices by kind of run, and iterations by course of learning."""
 
     prices: dict[Kind, float] = field(default_factory=dict)
-    iterations: dict[Kind, float] = field(default_factory=dict)
+    iterations: dict[Course, float] = field(default_factory=dict)
+    runs: dict[Kind, float] = field(default_factory=dict)
+    """how many runs each price is from"""
+    slices: dict[Course, float] = field(default_factory=dict)
+    """how long the recordings were, all together, that each number of iterations is from"""
 
     def __post_init__(self) -> None:
-        self._samples: dict[Kind, list[_Sample]] = {}
+        self._priced: dict[Kind, _Samples] = {}
+        self._counted: dict[Course, _Samples] = {}
 
     @classmethod
     def load(cls) -> CostModel:
@@ -86,17 +130,16 @@ class CostModel:
             OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError
         ):
             known = json.loads(read_regular(cache_file(), _LARGEST_CACHE))
-            prices, iterations = (
-                _plausible(known[name], *_RANGES[name]) for name in ("prices", "iterations")
-            )
-            return cls(prices, iterations)
+            # Older versions of kising wrote the first two.
+            known = {"runs": {}, "slices": {}, **known}
+            return cls(**{name: _plausible(known[name], *allowed) for name, allowed in _RANGES.items()})
         return cls()
 
     def save(self) -> None:
         """Keep the prices for the next sweep; failures to write the cache are ignored."""
         with suppress(OSError, StoreError):
             make_directory(cache_file().parent)
-            text = json.dumps({"prices": self.prices, "iterations": self.iterations}, indent=1)
+            text = json.dumps({name: getattr(self, name) for name in _RANGES}, indent=1)
             atomic_write(cache_file(), text.encode(), durable=False)
 
     def knows(self, point: Point) -> bool:
@@ -105,16 +148,9 @@ class CostModel:
 
     def seconds(self, point: Point) -> float:
         """Expected seconds of one run on one core."""
-        kind = kind_of(point)
-        words = (point.learner.correlations, point.learner.step, point.learner.start)
-        estimator = _estimator(point)
-        default: float = estimator.iterations or next(
-            ITERATIONS[word] for word in words if word in ITERATIONS
-        )
-        iterations = min(
-            self.iterations.get(kind, default), iteration_limit(point.learner, point.model.hidden)
-        )
-        return self.prices.get(kind, PRICE) * operations(point, iterations)
+        usual = self.iterations.get(course_of(point), _usual_iterations(point))
+        price = self.prices.get(kind_of(point), PRICE)
+        return price * operations(point, min(usual, most_iterations(point)))
 
     def of_run(self) -> Callable[[Run], float]:
         """`seconds` for the conductor: it asks for every run, and the runs of a point cost the same."""
@@ -127,22 +163,51 @@ class CostModel:
         if row.get("status") != "done" or not isinstance(seconds, float):
             return
         made = float(iterations) if isinstance(iterations, int) else 0.0
-        samples = self._samples.setdefault(kind_of(point), [])
-        if len(samples) < _KEPT:
-            samples.append(_Sample(seconds / operations(point, made), made, point.data.length))
+        length = point.data.length
+        price = seconds / operations(point, made)
+        self._priced.setdefault(kind_of(point), _Samples()).add(_Sample(price, length))
+        if made:
+            self._counted.setdefault(course_of(point), _Samples()).add(_Sample(made, length))
 
     def settle(self) -> None:
-        """Turn what was noted into prices: medians, so that the first runs of a process, which compile, do
-        not count; of few runs the smallest. Iterations are averaged by length: those of long recordings cost most, and
+        """Add what was noted to what is known.
+
+        Prices are medians, so that the first runs of a process, which compile, do not count; of few runs the smallest.
+        They count by their number of runs. Iterations are averaged by length: those of long recordings cost most, and
         short recordings often take more of them.
         """
-        for kind, samples in self._samples.items():
-            price = min if len(samples) < _FEW else median
-            self.prices[kind] = price([one.price for one in samples])
-            if any(one.iterations for one in samples):
-                total = sum(one.iterations * one.length for one in samples)
-                self.iterations[kind] = total / sum(one.length for one in samples)
-        self._samples.clear()
+        for kind, samples in self._priced.items():
+            price = min if len(samples.kept) < _FEW else median
+            _merge(
+                self.prices, self.runs, kind, price([one.value for one in samples.kept]), len(samples.kept)
+            )
+            # An older price must not outweigh what a machine does now.
+            self.runs[kind] = min(self.runs[kind], _KEPT)
+        for course, samples in self._counted.items():
+            total = sum(one.value * one.length for one in samples.kept)
+            mean = total / sum(one.length for one in samples.kept)
+            _merge(self.iterations, self.slices, course, mean, samples.slices)
+        self._priced.clear()
+        self._counted.clear()
+
+    def settle_prices(self) -> None:
+        """Put the prices noted in the place of those known: short runs were made to measure them, and do not tell how
+        many iterations whole ones take.
+        """
+        for kind in self._priced:
+            self.runs.pop(kind, None)
+            self.prices.pop(kind, None)
+        self._counted.clear()
+        self.settle()
+
+
+def _merge(
+    known: dict[str, float], weights: dict[str, float], name: str, found: float, weight: float
+) -> None:
+    """Average what was found with what is known; a number of unknown weight counts as one."""
+    before = weights.get(name, 1.0) if name in known else 0.0
+    known[name] = (before * known.get(name, 0.0) + weight * found) / (before + weight)
+    weights[name] = before + weight
 
 
 def _plausible(found: Mapping[str, object], least: float, most: float) -> dict[Kind, float]:
@@ -169,6 +234,45 @@ def kind_of(point: Point) -> Kind:
     if point.data.file is not None:
         words.append("fold")
     return " ".join(words)
+
+
+def course_of(point: Point) -> Course:
+    """Which runs take about as many iterations as this one: those of its kind on networks of about its size."""
+    spins = point.model.visible + point.model.hidden
+    least = 1 << max(spins.bit_length() - 1, 0)
+    words = [kind_of(point), f"{least}-{2 * least - 1} spins"]
+    if _prunes(point.learner):
+        words.append("pruned")
+    if point.learner.prior == "none":
+        words.append("no-prior")
+    return " ".join(words)
+
+
+def most_iterations(point: Point) -> int:
+    """The limit on EM iterations of a run."""
+    return iteration_limit(point.learner, point.model.hidden, gaps=point.data.has_gaps)
+
+
+def _usual_iterations(point: Point) -> float:
+    """EM iterations where nothing was measured."""
+    learner, estimator = point.learner, _estimator(point)
+    if estimator.iterations is not None:
+        return estimator.iterations
+    if learner.step == "gradient":
+        if learner.correlations != "iterated" or "learner.correlations" not in estimator.reads:
+            return ASCENT
+        return UNCORRECTED if point.model.visible + point.model.hidden <= SMALL else DIVERGED
+    usual = float(ITERATIONS[learner.start])
+    if learner.start == "signs":
+        usual = PRUNED if _prunes(learner) else EXACT if estimator.unbiased else usual
+    if learner.prior == "none":
+        usual *= max(1.0, ENOUGH_SLICES / point.data.length) ** 0.5
+    return usual
+
+
+def _prunes(learner: Learner) -> bool:
+    """Whether some couplings are set to zero while learning."""
+    return bool(learner.l1) or learner.decimate != "none"
 
 
 def _estimator(point: Point) -> Estimator:
@@ -221,7 +325,7 @@ def operations(point: Point, iterations: float) -> float:
         slices *= 2  # the memoryless control takes about as long
     pilots = 0.0
     if point.task == "learn" and learner.starts > 1:
-        made = min(PILOT_ITERATIONS, iteration_limit(learner, nh))
+        made = min(PILOT_ITERATIONS, most_iterations(point))
         pilots = learner.starts * min(PILOT_SLICES, point.data.length) * (made * pilot_estep + once)
     errors = 0.0
     if point.score.errors:

@@ -6,7 +6,15 @@ import pytest
 
 from kising.learning.effort import PILOT_SLICES
 from kising.sweep.drive import cost
-from kising.sweep.drive.cost import CHUNK_BYTES, CostModel, kind_of, memory, operations
+from kising.sweep.drive.cost import (
+    CHUNK_BYTES,
+    CostModel,
+    course_of,
+    kind_of,
+    memory,
+    most_iterations,
+    operations,
+)
 from kising.sweep.plan import Plan
 from kising.sweep.spec import parse_spec
 
@@ -131,7 +139,7 @@ def test_the_iterations_of_long_recordings_count_most() -> None:
         row = {"status": "done", "cpu_seconds": 3e-9 * operations(point, made), "iterations": made}
         model.learn(point, row)
     model.settle()
-    assert model.iterations[kind_of(long)] == pytest.approx(0.1 * 100 + 0.9 * 20)
+    assert model.iterations[course_of(long)] == pytest.approx(0.1 * 100 + 0.9 * 20)
     assert model.seconds(long) == pytest.approx(3e-9 * operations(long, 28))
 
 
@@ -142,6 +150,108 @@ def test_a_short_sweep_whose_first_runs_compiled_does_not_make_the_next_one_seem
         model.learn(point, {"status": "done", "cpu_seconds": seconds, "iterations": 12})
     model.settle()
     assert model.seconds(point) == pytest.approx(3e-9 * operations(point, 12))
+
+
+def finished(model: CostModel, point, iterations: int, *, runs: int = 10, price: float = 3e-9) -> None:
+    """Take note of runs, and settle."""
+    row = {"status": "done", "cpu_seconds": price * operations(point, iterations), "iterations": iterations}
+    for _ in range(runs):
+        model.learn(point, row)
+    model.settle()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model.visible": 80, "model.hidden": 20},
+        {"learner.l1": 1.0},
+        {"learner.decimate": "known"},
+        {"learner.prior": "none"},
+    ],
+)
+def test_iterations_on_other_sizes_or_with_pruning_say_nothing(other: dict[str, object]) -> None:
+    """On a hundred spins the uncorrected algorithm diverges in three iterations, and on 24 it takes 460."""
+    (point,) = points()
+    (another,) = points(**{key: [value] for key, value in other.items()})
+    model = CostModel()
+    before = model.seconds(another) / cost.PRICE
+    finished(model, point, 3)
+    # The price counts, which depends on the kernels; not the iterations.
+    assert model.seconds(another) == pytest.approx(3e-9 * before)
+    assert model.seconds(point) == pytest.approx(3e-9 * operations(point, 3))
+
+
+def test_a_resumed_run_adds_to_what_is_known() -> None:
+    (point,) = points()
+    model = CostModel()
+    finished(model, point, 40, runs=99, price=1e-9)
+    model.save()
+    model = CostModel.load()
+    finished(model, point, 240, runs=1, price=51e-9)
+    assert model.prices[kind_of(point)] == pytest.approx(1.5e-9)
+    assert model.iterations[course_of(point)] == pytest.approx(42)
+    # However much is known, what a machine does now counts.
+    finished(model, point, 40, runs=400, price=1e-9)
+    for _ in range(20):
+        finished(model, point, 40, runs=100, price=2e-9)
+    assert model.prices[kind_of(point)] == pytest.approx(2e-9, rel=0.05)
+
+
+def test_numbers_of_an_older_version_are_read_and_give_way() -> None:
+    (point,) = points()
+    path = cost.cache_file()
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"prices": {kind_of(point): 5e-9}, "iterations": {}}))
+    model = CostModel.load()
+    assert model.prices == {kind_of(point): 5e-9}
+    finished(model, point, 40, runs=9, price=1e-9)
+    assert model.prices[kind_of(point)] == pytest.approx(1.4e-9)
+
+
+def test_runs_all_over_a_plan_are_sampled() -> None:
+    """The first of many runs are the short ones."""
+    short, long = points(**{"data.length": [1000, 2000]})
+    model = CostModel()
+    for point, made in ((short, 100), (long, 10)):
+        row = {"status": "done", "cpu_seconds": 3e-9 * operations(point, made), "iterations": made}
+        for _ in range(3000):
+            model.learn(point, row)
+    model.settle()
+    assert model.iterations[course_of(long)] == pytest.approx((100 + 2 * 10) / 3, rel=0.01)
+    assert model.slices[course_of(long)] == pytest.approx(3000 * 3000, rel=0.01)
+
+
+def test_measuring_again_replaces_prices_only() -> None:
+    (point,) = points()
+    model = CostModel()
+    finished(model, point, 40, runs=400, price=1e-9)
+    model.learn(point, {"status": "done", "cpu_seconds": 9e-9 * operations(point, 10), "iterations": 10})
+    model.settle_prices()
+    assert model.prices[kind_of(point)] == pytest.approx(9e-9)
+    assert model.iterations[course_of(point)] == pytest.approx(40)
+
+
+def test_sampling_gaps_may_take_as_many_iterations_as_sampling() -> None:
+    (point,) = points(**{"learner.estimator": ["auto"], "data.missing": [0.1]})
+    assert most_iterations(point) == 4000
+    model = CostModel()
+    finished(model, point, 2000)
+    assert model.seconds(point) == pytest.approx(3e-9 * operations(point, 2000))
+
+
+def test_without_hidden_spins_every_estimator_is_exact() -> None:
+    exact, *others = points(
+        **{
+            "learner.estimator": ["exact", "bp", "tap", "gibbs"],
+            "model.hidden": [0],
+            "learner.start": ["random"],
+        }
+    )
+    for point in others:
+        assert kind_of(point) == kind_of(exact)
+        assert CostModel().seconds(point) == CostModel().seconds(exact)
+    sampled, *_ = points(**{"learner.estimator": ["gibbs"], "model.hidden": [0], "data.missing": [0.1]})
+    assert "gibbs" in kind_of(sampled)
 
 
 def test_a_busy_machine_does_not_raise_prices() -> None:
