@@ -84,11 +84,8 @@ def _by_point(plan: Plan, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 def _seconds(plan: Plan, counts: NDArray[np.int64], costs: CostModel) -> float:
     """Expected seconds on one core of this many runs of every point."""
-    return sum(
-        costs.seconds(point) * count
-        for point, count in zip(plan.points, counts.tolist(), strict=True)
-        if count
-    )
+    pairs = zip(plan.points, map(int, counts), strict=True)
+    return sum(costs.seconds(point) * count for point, count in pairs if count)
 
 
 def _costs(plan: Plan, left: NDArray[np.int64]) -> Iterator[str]:
@@ -185,9 +182,9 @@ def describe_status(path: Path) -> Iterator[str]:
     directory = SweepDirectory.open(path)
     if directory.is_published:
         plan = Plan.of(read_spec(directory.sweep_file))
-        done, failed, listed = _published(plan, path)
+        done, failed, failures = _published(plan, path)
         yield f"{path}: published tables, {done} of {plan.n_runs} runs done, {failed} failed"
-        yield from describe_failures(path, listed, varied_keys(plan.spec), failed)
+        yield from describe_failures(path, failures, varied_keys(plan.spec), failed)
         return
     progress, alive = directory.read_progress(), liveness(directory)
     if progress is None:
