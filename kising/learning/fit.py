@@ -305,5 +305,6 @@ def _check_state(state: EMState, session: Session) -> None:
     if not session.fits(state):
         raise InputError(f"state: it belongs to another network, (Nv, Nh) = {state.couplings.K.shape}")
     limit = iteration_limit(session.learner, session.problem.hidden, gaps=session.problem.slices.has_gaps)
-    if state.outcome == "stalled" and state.iteration < limit:
+    # A fit that crawled has ended, whatever its limit: errors and scores may still have to be made.
+    if state.outcome == "stalled" and state.iteration < limit and not session.crawled(state):
         raise InputError("state: it stalled and cannot be continued; give an earlier one")

@@ -30,7 +30,7 @@ from kising.learning.state import EMState, Problem, prepare
 from kising.learning.steps.base import Step
 from kising.learning.steps.choice import choose
 from kising.learning.steps.metric import SLICES
-from kising.learning.steps.scaled import freedom_of
+from kising.learning.steps.scaled import freedom_of, step_sizes
 from kising.learning.trace import trace_row
 from kising.learning.verdict import converged_blocks, judge, relative_sizes
 from kising.model import Array, BondScales, Couplings, Spins
@@ -189,6 +189,13 @@ class Session:
         if not problem.hidden_couplings:
             wanted |= {"M": (problem.hidden, 0)}
         return all(x.shape == wanted[name] for name, x in state.couplings._asdict().items())
+
+    def crawled(self, state: EMState) -> bool:
+        """Whether learning stalled here because it crawled: what `conclude` saw when it ended, before the last row."""
+        if state.outcome != "stalled":
+            return False
+        before = replace(state, trace=state.trace[:-1], outcome="running")
+        return self.step.crawls(before, float(step_sizes(state)[-1]))
 
     def states(self, state: EMState) -> Iterator[EMState]:
         """The states after each iteration that is left, until learning ends."""

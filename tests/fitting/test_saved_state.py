@@ -184,6 +184,23 @@ def test_a_kill_during_the_standard_errors_costs_no_learning(visible, tmp_path, 
         np.testing.assert_array_equal(found["J_error"], expected.standard_error.J)
 
 
+def test_a_fit_that_crawled_is_resumed_too(visible, tmp_path, monkeypatch) -> None:
+    recording = tmp_path / "data.npy"
+    np.save(recording, visible)
+    crawling = ("--estimator", "bp", "--tolerance", "1e-300", "--max-iterations", "400")
+    with monkeypatch.context() as patch:
+        patch.setattr("kising.learning.session.standard_errors", raise_killed)
+        with pytest.raises(Killed):
+            fit_command(recording, *crawling)
+    with monkeypatch.context() as patch:
+        patch.setattr("kising.learning.session.Session.advance", raise_killed)
+        again = fit_command(recording, *crawling)
+    assert again.exit_code == 1, again.stderr
+    assert "resuming from the checkpoint: fit, iteration " in again.stderr
+    assert "more iterations would not help" in again.stdout
+    assert (tmp_path / "data.fit" / "fit.json").exists()
+
+
 def test_pilots_are_not_made_twice(visible, tmp_path, monkeypatch) -> None:
     recording = tmp_path / "data.npy"
     np.save(recording, visible)

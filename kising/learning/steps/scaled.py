@@ -93,7 +93,7 @@ class ScaledStep(Step):
         """On a long recording in float32, as long as steps are far larger than its rounding."""
         if not is_long(self.problem.n_slices):
             return self.estep
-        large = not state.iteration or _step_sizes(state)[-1] >= FINE
+        large = not state.iteration or step_sizes(state)[-1] >= FINE
         return self.estep.coarser() if large else self.estep
 
     def counts(self, state: EMState) -> bool:
@@ -172,7 +172,7 @@ class ScaledStep(Step):
         return is_still([moves[part] for part in places(state.couplings)], iterations)
 
     def _crawls_over(self, window: Window, state: EMState) -> bool:
-        sizes = _step_sizes(state)
+        sizes = step_sizes(state)
         watched = 2 * window.length
         if state.rounds is not None:
             # The rounds that were given up stand for the window before the first: they began at the best of them.
@@ -214,7 +214,7 @@ def _rounds(state: EMState) -> Rounds | None:
     return state.rounds if state.rounds is not None and state.rounds.given_up < 0 else None
 
 
-def _step_sizes(state: EMState) -> Array:
+def step_sizes(state: EMState) -> Array:
     """The largest step of any block, in bond scales, for every iteration so far."""
     sizes: Array = state.trace[:, 1 : 1 + len(BLOCKS)].max(axis=1)
     return sizes

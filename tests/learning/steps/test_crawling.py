@@ -7,6 +7,8 @@ import pytest
 from support.resuming import assert_continues
 
 from kising import draw_couplings, fit, simulate
+from kising.errors import InputError
+from kising.learning.checkpoint import load, save
 from kising.learning.layout import flatten
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
@@ -88,6 +90,27 @@ def test_a_fit_that_crawls_ends_and_says_so() -> None:
         max(np.abs(x - y).max() for x, y in zip(found.couplings, usual.couplings, strict=True) if x.size)
         < 1e-2
     )
+
+
+def test_the_state_of_a_fit_that_crawled_is_one_that_has_ended() -> None:
+    """Standard errors and figures may be interrupted, and are made again from the saved state."""
+    how = {"estimator": "bp", "max_iterations": 2000, **UNREACHABLE}
+    found = fit(RECORDING, 2, **how)
+    assert fit(RECORDING, 2, state=found.state, **how) == found
+    assert fit(RECORDING, 2, state=load(save(found.state)), errors=True, **how).outcome == "stalled"
+    # With another limit or tolerance it would not have ended there.
+    with pytest.raises(InputError, match="state: it stalled and cannot be continued"):
+        fit(RECORDING, 2, state=found.state, **how | {"tolerance": 1e-4})
+
+
+def test_rounds_that_crawled_have_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kising.learning.effort.LEAST_PART", 2000)
+    how = {"estimator": "bp", "max_iterations": 2000, **UNREACHABLE}
+    long = simulate(NETWORK, 4500, seed=4).visible
+    found = fit(long, 2, **how)
+    assert found.state.rounds is not None
+    assert (found.outcome, found.iterations < 500) == ("stalled", True)
+    assert fit(long, 2, state=found.state, **how) == found
 
 
 def test_a_fit_at_its_limit_does_not_say_that_it_crawled() -> None:
