@@ -142,7 +142,8 @@ class Session:
     def start(self) -> Couplings:
         """The couplings that learning starts from."""
         if self.given_start is not None:
-            return self.given_start.only(self.problem.learned_blocks)
+            # A start may lack blocks that are learned: they start at zero.
+            return self.given_start.filled.with_M.only(self.problem.learned_blocks)
         return self.draw_start(self.seed) if self.learner.starts == 1 else likeliest_start(self)
 
     def draw_start(self, seed: Seed) -> Couplings:

@@ -235,3 +235,12 @@ def test_inputs_go_with_it() -> None:
         assert error.shape == getattr(done.couplings, name).shape
         assert np.isfinite(error).all()
     assert max(done.rmse[name] for name in "FG") < 0.3
+
+
+def test_a_start_without_M_learns_it_where_it_is_asked_for() -> None:
+    visible = recorded(400)
+    short = fit(visible, 2, seed=1, max_iterations=3)
+    assert not short.couplings.M.size
+    longer = fit(visible, 2, seed=1, max_iterations=3, hidden_couplings=True, start=short.couplings)
+    assert "M" in longer.converged
+    assert longer.couplings.M.any()
