@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kising.fitting.saved_state import data_hash
-from kising.learning.fitted.heldout import likelihood_kind
 from kising.recordings import Segments
 from kising.version import NUMERICS, __version__
 
@@ -96,7 +95,7 @@ def record(found: Fit, segments: Segments, choice: Choice | None, file: Path, co
         converged=found.converged,
         errors=found.standard_error is not None,
         log_likelihood=score if np.isfinite(score) else None,
-        likelihood=likelihood_kind(found.estimator, found.hidden, coupled=bool(found.couplings.M.any())),
+        likelihood=found.likelihood,
         choice=None if choice is None else _scores(choice),
     )
 

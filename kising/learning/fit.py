@@ -20,7 +20,7 @@ from kising.learning.effort import iteration_limit
 from kising.learning.errors.standard import standard_errors
 from kising.learning.fitted.edges import edge_table
 from kising.learning.fitted.forecasts import Forecasts, forecast_log_likelihood, forecasts
-from kising.learning.fitted.heldout import hidden_states, log_likelihood, visible_states
+from kising.learning.fitted.heldout import hidden_states, likelihood_kind, log_likelihood, visible_states
 from kising.learning.fitted.saving import save
 from kising.learning.fitted.summary import summary
 from kising.learning.inputs import InputUnits
@@ -59,6 +59,8 @@ class Fit(Learned):
     """time steps of the training data"""
     training_log_likelihood: float
     """nats per slice of the training data"""
+    likelihood: str
+    """what that number is: exact, sampled in some way, or an approximation"""
     names: tuple[str, ...] | None = None
     """names of the visible spins; None: they are numbered from 0"""
     input_names: tuple[str, ...] | None = None
@@ -286,6 +288,7 @@ def fit(
         training_log_likelihood=log_likelihood(
             couplings, slices, learner, learned.estimator, seed=numbers, threads=threads
         ),
+        likelihood=likelihood_kind(couplings, slices, learner, learned.estimator),
         names=recording.names,
         input_names=recording.covariate_names or None,
     )

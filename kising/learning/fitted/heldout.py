@@ -29,10 +29,13 @@ def scoring_estimator(learned_with: str, hidden: int, *, coupled: bool = False) 
     return "exact" if largest is not None and hidden <= largest else learned_with
 
 
-def likelihood_kind(learned_with: str, hidden: int, *, coupled: bool = False) -> str:
-    """What the log-likelihood of a fit is: exact, importance sampling, Bethe approximation, ..."""
-    found = entry(scoring_estimator(learned_with, hidden, coupled=coupled))
-    return found.path_likelihood or found.likelihood if coupled else found.likelihood
+def likelihood_kind(
+    couplings: Couplings, recording: Slices | Spins, learner: Learner, learned_with: str
+) -> str:
+    """What `log_likelihood` of a recording is: exact, importance sampling, Bethe approximation, ..."""
+    couplings, slices = couplings.without_zero_M, as_slices(recording)
+    used = _estep(couplings, slices, learner, learned_with, Sampling()).estimator
+    return used.path_likelihood or used.likelihood if slices.coupled_by(couplings) else used.likelihood
 
 
 def log_likelihood(

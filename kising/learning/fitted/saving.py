@@ -98,6 +98,7 @@ def to_bytes(fit: Fit) -> bytes:
         "iterations": fit.iterations,
         "estimator": fit.estimator,
         "converged": fit.converged,
+        "likelihood": fit.likelihood,
     }
     arrays: dict[str, Any] = {
         "about": np.array(json.dumps(about)),
@@ -159,6 +160,8 @@ def from_bytes(data: bytes) -> Fit:
             seed=about["seed"] if isinstance(about["seed"], int) else tuple(map(int, about["seed"])),
             steps=int(about["steps"]),
             training_log_likelihood=float(found["training_log_likelihood"]),
+            # Whether it was exact depends on the recording, which older files say nothing of.
+            likelihood=str(about.get("likelihood", "exact or not: not recorded")),
             names=None if names is None else tuple(map(str, names)),
             input_names=None if input_names is None else tuple(map(str, input_names)),
         )

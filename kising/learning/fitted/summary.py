@@ -9,7 +9,6 @@ import numpy as np
 
 from kising.learning.fitted.advice import PYTHON, Spelling, cure, tighter_prior
 from kising.learning.fitted.edges import labels, present_blocks
-from kising.learning.fitted.heldout import likelihood_kind
 
 if TYPE_CHECKING:
     from kising.learning.fit import Fit
@@ -28,14 +27,13 @@ def summary(fit: Fit, spelling: Spelling = PYTHON) -> str:
 
 def _about(fit: Fit) -> Iterator[str]:
     nv, nh = fit.couplings.K.shape
-    kind = likelihood_kind(fit.estimator, nh, coupled=bool(fit.couplings.M.any()))
     yield f"kising fit of {nv} visible and {nh} hidden spins to {fit.steps} time steps"
     inputs = fit.couplings.F.shape[1]
     if inputs:
         known = ", ".join(map(_short, labels("input", inputs, None, fit.input_names)))
         yield f"known inputs: {known}"
     yield f"estimator {fit.estimator}, seed {fit.seed}: {fit.outcome} after {fit.iterations} iterations"
-    yield f"log-likelihood {fit.training_log_likelihood:.5f} nats per slice of the training data ({kind})"
+    yield f"log-likelihood {fit.training_log_likelihood:.5f} nats per slice of the training data ({fit.likelihood})"
 
 
 def _blocks(fit: Fit) -> Iterator[str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from support.brute_force import enumerate_slices, small_network
 
 from kising import draw_couplings, fit, infer, simulate
 from kising.errors import InputError
+from kising.fitting.record import record
 from kising.learning.fit import Fit
+from kising.recordings import as_segments
 
 
 def fitted(
@@ -92,3 +95,24 @@ def test_other_recordings_are_checked(use: str) -> None:
         method(np.ones((2, 4)))
     with pytest.raises(InputError, match="step 0, spin 0 is 2: spins are ±1 or 0/1"):
         method(np.full((10, 4), 2))
+
+
+@pytest.mark.filterwarnings("ignore::kising.errors.RecordingWarning")
+@pytest.mark.parametrize(
+    ("visible", "hidden", "share", "kind"),
+    [
+        (6, 2, 0.0, "exact"),
+        (6, 2, 0.1, "exact"),
+        (30, 2, 0.6, "annealed sampling"),
+        (5, 13, 0.0, "importance sampling"),
+        (5, 13, 0.1, "annealed sampling"),
+    ],
+)
+def test_a_fit_says_what_its_likelihood_is(visible: int, hidden: int, share: float, kind: str) -> None:
+    """What decides is how many spins are unknown at a time, missing ones and hidden ones."""
+    _, recording = small_network(7, visible=visible, hidden=2, length=60)
+    gaps = np.where(np.random.default_rng(1).random(recording.shape) < share, np.nan, recording)
+    found = fit(gaps, hidden, estimator="gibbs", seed=1, max_iterations=2, threads=1)
+    assert found.likelihood == kind
+    assert f" of the training data ({kind})" in found.summary()
+    assert record(found, as_segments(gaps), None, Path("x.csv"), "").likelihood == kind

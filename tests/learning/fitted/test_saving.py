@@ -18,7 +18,7 @@ from support.brute_force import small_network
 from kising import draw_couplings, fit, load_fit, simulate
 from kising.errors import InputError, KisingError, StoreError
 from kising.learning.fit import Fit
-from kising.learning.fitted.saving import to_bytes
+from kising.learning.fitted.saving import from_bytes, to_bytes
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
 
@@ -85,6 +85,16 @@ def test_the_file_can_be_read_without_kising_and_without_pickle(tmp_path: Path) 
     assert about["seed"] == 1
     assert about["options"]["max_iterations"] == 5
     assert {"kising", "numerics", "numpy", "python"} <= set(about)
+
+
+def test_a_file_of_an_older_version_does_not_call_its_likelihood_exact() -> None:
+    with np.load(io.BytesIO(to_bytes(fitted())), allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    about = json.loads(str(arrays["about"]))
+    assert about.pop("likelihood") == "exact"
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays | {"about": np.array(json.dumps(about))})
+    assert "of the training data (exact or not: not recorded)" in from_bytes(buffer.getvalue()).summary()
 
 
 def test_learning_goes_on_from_a_loaded_fit(tmp_path: Path) -> None:
