@@ -102,12 +102,19 @@ class InputUnits:
     def outside_noise(self, errors: None) -> None: ...
 
     def outside_noise(self, errors: Couplings | None) -> Couplings | None:
-        """Monte-Carlo errors for inputs as they were; those of h' and F', about the mean, count as independent."""
-        if errors is None or not self.spread.size:
-            return errors
-        noise = {
-            name: np.sqrt(x**2 + weights**2 @ self.shift**2)
-            for name, x, weights in (("h", errors.h, errors.F), ("b", errors.b, errors.G))
-            if x.size
-        }
-        return self.outside_errors(errors._replace(**noise))
+        """Monte-Carlo errors for inputs as they were."""
+        return None if errors is None else self.outside_errors(shifted_noise(errors, self.shift))
+
+
+def shifted_noise(errors: Couplings, shift: Array) -> Couplings:
+    """Monte-Carlo errors, with those of h = h' - F' ū/d and b in the place of h' and b': errors of h' and F', about the
+    mean, count as independent.
+    """
+    if not shift.any():
+        return errors
+    noise = {
+        name: np.sqrt(x**2 + weights**2 @ shift**2)
+        for name, x, weights in (("h", errors.h, errors.F), ("b", errors.b, errors.G))
+        if x.size
+    }
+    return errors._replace(**noise)

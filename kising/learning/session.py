@@ -23,6 +23,7 @@ from kising.estimators.slices import Slices, as_slices
 from kising.learning.checkpoint import load
 from kising.learning.effort import iteration_limit
 from kising.learning.errors.standard import standard_errors
+from kising.learning.inputs import shifted_noise
 from kising.learning.layout import slopes
 from kising.learning.pilots import likeliest_start
 from kising.learning.starts import PATIENCE, chain_seed, draw_start, error_seed
@@ -276,7 +277,11 @@ class Session:
         learned, slices = self.step.learned(state), self.problem.slices
         errors = standard_errors(learned, slices, seed=seed, shift=self.input_shift, widths=widths)
         noise = self.step.monte_carlo_error(state)
-        return errors if noise is None else Couplings(*map(np.hypot, errors, noise))
+        if noise is None:
+            return errors
+        # As the errors do, it belongs to biases for the inputs as they were.
+        noise = noise if self.input_shift is None else shifted_noise(noise, self.input_shift)
+        return Couplings(*map(np.hypot, errors, noise))
 
 
 def _check_sampled(learner: Learner) -> None:
