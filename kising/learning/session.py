@@ -49,8 +49,8 @@ class Learned:
     converged: dict[str, bool]
     """for each block: whether it had converged when learning ended"""
     rmse: dict[str, float] | None
-    """for each block, in units of the bond scale, after matching hidden units where the start was random; None
-    without a truth
+    """for each block, in units of the bond scale, after matching hidden units unless learning started from the signs
+    of the truth; None without a truth
     """
     outcome: str
     """converged | stalled | diverged"""
@@ -110,7 +110,8 @@ class Session:
         estep = EStep.of(learner, hidden, coupled=learner.hidden_couplings, gaps=gaps)
         if gaps and estep.estimator.samples:
             _check_sampled(learner)
-        aligned = start is None and learner.start == "random"
+        # Only the truth's signs tell a hidden unit which one it is. A start that is given usually comes from a fit.
+        aligned = start is not None or learner.start == "random"
         problem = prepare(
             recording,
             hidden,

@@ -70,4 +70,13 @@ def test_a_checkpoint_of_another_network_or_none_at_all_is_not_resumed() -> None
 def test_the_start_decides_how_long_steps_wait_for_acceleration() -> None:
     given = Session.of(VISIBLE, 2, Learner(), seed=1, scales=SCALES, start=from_signs(TRUTH, SCALES, 1))
     assert [x.step.patience for x in (session(), session(start="random"), given)] == [0, 10, 0]
-    assert [x.problem.aligned for x in (session(), session(start="random"), given)] == [False, True, False]
+
+
+def test_hidden_units_are_matched_unless_the_start_knows_them() -> None:
+    """Couplings to start from are, more often than not, those of an earlier fit from a random start."""
+    other_way_round = TRUTH._replace(K=-TRUTH.K[:, ::-1], L=-TRUTH.L[::-1])
+    given = Session.of(VISIBLE, 2, Learner(), seed=1, scales=SCALES, truth=TRUTH, start=other_way_round)
+    assert [x.problem.aligned for x in (session(), session(start="random"), given)] == [False, True, True]
+    assert given.problem.rmse(given.start) == pytest.approx(dict.fromkeys(["J", "K", "L", "h", "b"], 0.0))
+    found = fit(VISIBLE, 2, seed=1, truth=TRUTH, start=other_way_round, max_iterations=2)
+    assert max(found.rmse.values()) < 0.2
