@@ -19,7 +19,7 @@ import numpy as np
 from kising.blocks import BLOCKS
 from kising.learning.effort import iteration_limit
 from kising.learning.state import EMState
-from kising.learning.trace_columns import TRACE_COLUMNS
+from kising.learning.trace_columns import NOISE, TRACE_COLUMNS
 from kising.options import Learner
 from kising.sweep.drive.progress import duration
 
@@ -31,7 +31,6 @@ RECENT: Final = 12
 #: Elsewhere than on a terminal: seconds before the first line, and between two.
 FIRST, EVERY = 5.0, 10.0
 _STEPS: Final = [TRACE_COLUMNS.index(f"step_{name}") for name in BLOCKS]
-_NOISES: Final = [TRACE_COLUMNS.index(f"noise_{name}") for name in BLOCKS]
 _SCORE: Final = TRACE_COLUMNS.index("log_likelihood")
 
 
@@ -58,20 +57,18 @@ class Standing:
 def standing(state: EMState, learner: Learner) -> Standing:
     """How far a fit has come."""
     trace = state.trace
-    noises = trace[:, _NOISES]
-    sampled = state.sampler is not None
-    averaged = ~np.isnan(noises).all(axis=1)
+    sampler = state.sampler
     # Only with samples does a recording with gaps have another limit than one without.
-    limit = iteration_limit(learner, state.couplings.K.shape[1], gaps=sampled)
+    limit = iteration_limit(learner, state.couplings.K.shape[1], gaps=sampler is not None)
     done, allowed = len(trace), max(limit - len(trace), 0)
     left: float | None = None
-    if sampled and averaged.any():
-        ratios = np.nanmax(noises[averaged], axis=1) / learner.noise
-        excess = float(ratios[-1])
+    if sampler is not None:
+        noises = trace[-1, NOISE]
+        # Without an average the last row may be that of one which was given up.
+        known = sampler.averages and not np.isnan(noises).all()
+        excess = float(np.nanmax(noises)) / learner.noise if known else float("nan")
         if np.isfinite(excess):
-            left = len(ratios) * (max(excess, 1.0) ** 2 - 1) + learner.hold
-    elif sampled:
-        excess = float("nan")
+            left = sampler.iterations * (max(excess, 1.0) ** 2 - 1) + learner.hold
     else:
         ratios = trace[:, _STEPS].max(axis=1) / learner.tolerance
         excess = float(ratios[-1])
@@ -81,7 +78,7 @@ def standing(state: EMState, learner: Learner) -> Standing:
     return Standing(
         iteration=done,
         excess=excess,
-        sampled=sampled,
+        sampled=sampler is not None,
         log_likelihood=float(trace[-1, _SCORE]),
         iterations_left=float(capped),
         trend=left is not None,

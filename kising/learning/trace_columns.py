@@ -23,3 +23,5 @@ TRACE: Final[dict[str, str]] = {
 """Names and meanings."""
 
 TRACE_COLUMNS: Final = tuple(TRACE)
+NOISE: Final = [TRACE_COLUMNS.index(f"noise_{name}") for name in BLOCKS]
+"""Where the Monte-Carlo errors of all blocks are."""

@@ -51,7 +51,8 @@ def test_sampled_fits_end_when_their_noise_has_fallen(found) -> None:
     noises[20:] = 0.6 / np.sqrt(np.arange(1, 11))
     nothing = {f"noise_{name}": np.full(30, np.nan) for name in BLOCKS if name != "J"}
     state = with_trace(found.state, 30, noise_J=noises, **nothing)
-    now = standing(replace(state, sampler=fit_sampler()), learner)
+    averaging = fit_sampler()._replace(averages=True, iterations=10)
+    now = standing(replace(state, sampler=averaging), learner)
     assert now.sampled
     assert now.iterations_left == pytest.approx(36 - 10 + 3)
     assert "Monte-Carlo error 1.9 x noise, log-likelihood 0.00000, about 10 s left" in describe(now, 10.0)

@@ -20,6 +20,7 @@ import numpy as np
 from kising.estimators.gibbs.chains import first_chains
 from kising.kernels.counter import key_of
 from kising.learning.state import EMState, Sampler
+from kising.learning.trace_columns import NOISE
 from kising.model import Array
 from kising.seeds import Seed
 
@@ -66,6 +67,12 @@ def begin_sampling(n_slices: int, hidden: int, n_couplings: int, seed: Seed) -> 
         batch=FIRST_BATCH,
         zeros=np.zeros(n_couplings, np.int64),
     )
+
+
+def went_back(state: EMState) -> bool:
+    """Whether an average was given up before the present phase: only averages have a Monte-Carlo error."""
+    earlier = state.trace[: max(state.iteration - sampler_of(state).iterations, 0)]
+    return bool(np.isfinite(earlier[:, NOISE]).any())
 
 
 def gain(sampler: Sampler, exponent: float = EXPONENT) -> float:
@@ -122,15 +129,15 @@ def arrive(
     )
 
 
-def mean(sampler: Sampler, *, cut_short: bool = False) -> Array | None:
+def mean(sampler: Sampler, *, cut_short: bool = False, near: bool = False) -> Array | None:
     """The average so far, in units of the bond scale; None before averaging began, unless the approach was cut short
-    and its last third must do.
+    and its last third must do, or, where it began `near` the end, all of it.
     """
-    if not sampler.averages:
-        late = _late(sampler)
-        middle: Array | None = late.mean(axis=0) if cut_short and len(late) else None
+    late = _late(sampler)
+    if cut_short and not sampler.averages and len(late):
+        middle: Array = late.mean(axis=0)
         return middle
-    if sampler.iterations == 0:
+    if not (sampler.averages or (cut_short and near)) or not sampler.iterations:
         return None
     average: Array = np.sum(sampler.batches, axis=0) / sampler.iterations
     return average

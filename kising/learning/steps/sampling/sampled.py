@@ -44,7 +44,9 @@ from kising.learning.steps.sampling.phases import (
     monte_carlo_error,
     relative,
     sampler_of,
+    went_back,
 )
+from kising.messages import plural
 from kising.model import Array, Couplings
 from kising.options import Learner
 from kising.seeds import Seed
@@ -122,8 +124,10 @@ class SampledStep(Step):
             ]
             return unsettled(state, self.learner, lacks)
         if sampler.iterations < LEAST_APPROACH:
-            lacks = [Lack(f"fewer than {LEAST_APPROACH} iterations") for _ in BLOCKS]
-            return unsettled(state, self.learner, lacks)
+            text = f"fewer than {LEAST_APPROACH} iterations"
+            if went_back(state):
+                text = f"back to full steps only {plural(sampler.iterations, 'iteration')} ago"
+            return unsettled(state, self.learner, [Lack(text) for _ in BLOCKS])
         way = drifts(sampler, places(state.couplings), self._flat_errors(state))
         lacks = [Lack(f"drifts by {x:.2g} of the statistical error, limit {NEAR:g}", x / NEAR) for x in way]
         found = unsettled(state, self.learner, lacks)
@@ -153,7 +157,7 @@ class SampledStep(Step):
 
     def learned(self, state: EMState) -> Couplings:
         """The mean, once there is one; of an approach that was cut short, the mean of its last third."""
-        average = mean(sampler_of(state), cut_short=state.outcome == "stalled")
+        average = mean(sampler_of(state), cut_short=state.outcome == "stalled", near=went_back(state))
         return (
             state.couplings if average is None else unflatten(average, state.couplings, self.problem.scales)
         )

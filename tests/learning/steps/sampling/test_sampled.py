@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from kising import draw_couplings, fit, gradient, simulate
+from kising.fitting.progress import describe, standing
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
+from kising.learning.state import EMState
+from kising.learning.steps.sampling import phases
 from kising.learning.steps.sampling import sampled as sampled_steps
 from kising.learning.steps.sampling.phases import LEAST_APPROACH, MOMENTUM_FROM, NEAR
 from kising.learning.steps.sampling.sampled import LEAST_SLICES, slices_used
@@ -104,3 +107,61 @@ def test_slices_that_join_late_have_settled_before_they_count(monkeypatch: pytes
         state = replace(state, trace=np.vstack([state.trace, np.zeros(state.trace.shape[1])]))
     later = np.mean(distances[MOMENTUM_FROM + 1 :])
     assert distances[MOMENTUM_FROM] < 1.2 * later
+
+
+#: Iterations of the approach and of the average that is given up, where `there_and_back` is used.
+APPROACH, AVERAGE = LEAST_APPROACH, 80
+
+
+@pytest.fixture
+def there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Approaches end at once, and every average turns out to drift."""
+    monkeypatch.setattr(phases, "NEAR", np.inf)
+    monkeypatch.setattr(phases, "LEAST_AVERAGE", AVERAGE)
+    monkeypatch.setattr(phases, "MOST_BATCHES", AVERAGE // phases.FIRST_BATCH)
+    monkeypatch.setattr(phases, "_average_drifts", lambda *_: True)
+
+
+def states_of(max_iterations: int, **options) -> tuple[Session, list[EMState]]:
+    learner = Learner(**{"estimator": "gibbs", "bias": False, "noise": 1e-6} | options, max_iterations=max_iterations)
+    session = Session.of(RECORDING, 2, learner, seed=5, scales=nominal_scales(8, 2))
+    return session, list(session.states(session.begin()))
+
+
+@pytest.mark.usefixtures("there_and_back")
+@pytest.mark.parametrize("after", [2, 3, 20])
+def test_a_fit_that_went_back_to_full_steps_says_so_and_averages_what_there_is(after: int) -> None:
+    session, states = states_of(APPROACH + AVERAGE + after)
+    last = states[-1]
+    assert [x.sampler.averages for x in (states[APPROACH - 1], states[-after - 2], last)] == [True, True, False]
+    found = session.result(last)
+    text = f"back to full steps only {'1 iteration' if after == 2 else f'{after - 1} iterations'} ago"
+    assert found.missing.startswith(f"J: {text}; K:")
+    if after < 5:
+        mean = np.mean([x.couplings.J for x in states[-after:-1]], axis=0)
+        np.testing.assert_allclose(found.couplings.J, mean, atol=1e-12)
+    assert np.array_equal(found.couplings.J, last.couplings.J) == (after == 2)
+
+
+def test_a_fit_that_has_just_begun_is_where_its_last_step_led() -> None:
+    session, states = states_of(3)
+    assert session.result(states[-1]).couplings.J.tolist() == states[-1].couplings.J.tolist()
+
+
+@pytest.mark.usefixtures("there_and_back")
+def test_what_is_shown_of_a_fit_that_went_back_is_how_it_stands() -> None:
+    session, states = states_of(2 * (APPROACH + AVERAGE) - 20)
+    learner, back = session.learner, APPROACH + AVERAGE
+    averaged, again, second = states[back - 2], states[back + 9], states[-2]
+    assert standing(averaged, learner).trend
+    now = standing(again, learner)
+    assert (np.isnan(now.excess), now.trend) == (True, False)
+    assert "Monte-Carlo error" not in describe(now, None)
+    assert np.isnan(standing(states[back + APPROACH + 5], learner).excess)
+    now = standing(second, learner)
+    allowed = 10**7
+    free = standing(second, learner.model_copy(update={"max_iterations": allowed}))
+    assert now.excess == pytest.approx(np.max(session.step.noise(states[-3])) / learner.noise)
+    assert free.iterations_left == pytest.approx(
+        min(second.sampler.iterations * (now.excess**2 - 1) + learner.hold, allowed - second.iteration)
+    )
