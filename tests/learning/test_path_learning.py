@@ -15,6 +15,7 @@ from kising.learning.errors.sampled import sampled_standard_errors
 from kising.learning.errors.standard import standard_errors
 from kising.learning.scores import nominal_scales
 from kising.learning.session import Session
+from kising.learning.steps.sampling import phases
 from kising.learning.steps.sampling.paths import PathStep
 from kising.learning.steps.sampling.phases import LEAST_APPROACH
 from kising.options import Learner
@@ -55,16 +56,22 @@ def test_threads_change_no_bit(monkeypatch):
     assert one == two
 
 
-def test_averages_take_more_sweeps_and_no_random_number_twice(monkeypatch):
-    monkeypatch.setattr("kising.learning.steps.sampling.paths.STEPS_PER_ITERATION", 1)
-    monkeypatch.setattr("kising.learning.steps.sampling.phases.NEAR", np.inf)
-    numbers = []
+@pytest.fixture
+def numbers(monkeypatch) -> list[int]:
+    """The numbers of all sweeps, in their order; a short recording is swept as a long one is."""
+    found = []
 
     def counted(*args, iteration, **how):
-        numbers.append(iteration)
+        found.append(iteration)
         sweep(*args, iteration=iteration, **how)
 
     monkeypatch.setattr("kising.learning.steps.sampling.paths.sweep", counted)
+    monkeypatch.setattr("kising.learning.steps.sampling.paths.STEPS_PER_ITERATION", 1)
+    monkeypatch.setattr(phases, "NEAR", np.inf)
+    return found
+
+
+def test_averages_take_more_sweeps_and_no_random_number_twice(numbers):
     learner = Learner(estimator="gibbs", hidden_couplings=True, max_iterations=LEAST_APPROACH + 5)
     found = session(VISIBLE[:300], learner)
     averages, sweeps = [False], []
@@ -74,6 +81,30 @@ def test_averages_take_more_sweeps_and_no_random_number_twice(monkeypatch):
     assert averages[LEAST_APPROACH - 1 :][:2] == [False, True]
     assert sweeps == [4 if averaged else 1 for averaged in averages[:-1]]
     assert len(set(numbers)) == len(numbers)
+
+
+def test_no_random_number_twice_on_the_way_back(numbers, monkeypatch):
+    average = 80
+    monkeypatch.setattr(phases, "LEAST_AVERAGE", average)
+    monkeypatch.setattr(phases, "MOST_BATCHES", average // phases.FIRST_BATCH)
+    monkeypatch.setattr(phases, "_average_drifts", lambda *_: True)
+    limit = 2 * (LEAST_APPROACH + average) + 10
+    found = session(
+        VISIBLE[:100], Learner(estimator="gibbs", hidden_couplings=True, max_iterations=limit)
+    )
+    usual = []
+    state, went_back = found.begin(), []
+    while state.outcome == "running":
+        repeats, i = (4 if state.sampler.averages else 1), state.iteration
+        usual += [repeats * i + k for k in range(repeats)]
+        went_back += repeats * [i >= LEAST_APPROACH + average]
+        state = found.advance(state)
+    assert state.iteration == limit
+    assert len(set(numbers)) == len(numbers) == len(usual)
+    # Straight and tilted paths, and two ways to cut time, take turns as ever.
+    assert [n % 4 for n in numbers] == [n % 4 for n in usual]
+    first = went_back.index(True)
+    assert numbers[:first] == usual[:first]
 
 
 def test_samples_lead_where_exact_averages_lead():

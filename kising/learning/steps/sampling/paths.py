@@ -5,6 +5,7 @@ paths through time, and the gradient is the score of complete data in the state 
 and while couplings are averaged, it is the mean over several sweeps.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -20,7 +21,7 @@ from kising.estimators.paths.timeline import Timeline
 from kising.kernels.counter import key_of
 from kising.learning.state import Anchor, EMState, Problem, first_state
 from kising.learning.steps.metric import FIRST_OF_ROWS, NOISY, SLICES, fits, is_due
-from kising.learning.steps.sampling.phases import MOMENTUM, begin_sampling
+from kising.learning.steps.sampling.phases import MOMENTUM, begin_sampling, went_back
 from kising.learning.steps.sampling.sampled import SampledStep
 from kising.model import Couplings, Spins
 from kising.options import Learner
@@ -70,8 +71,7 @@ class PathStep(SampledStep):
         least = SWEEPS_AVERAGED if sampler.averages else 1
         repeats = min(max(STEPS_PER_ITERATION // len(states), least), MOST_SWEEPS)
         sums = []
-        for k in range(repeats):
-            iteration = repeats * state.iteration + k
+        for iteration in numbers_of_sweeps(state, repeats):
             sweep(network, timeline, states, key=sampler.key, iteration=iteration, threads=threads)
             sums.append(complete_sums(network, timeline, states, threads=threads))
         mean = Complete(*(sum(x) / repeats for x in zip(*sums, strict=True)))
@@ -94,3 +94,11 @@ class PathStep(SampledStep):
         states[:, : self.problem.n_visible] = self.timeline.spins
         states[self.timeline.unknown(hidden)] = chains[:, 0]
         return states
+
+
+def numbers_of_sweeps(state: EMState, repeats: int) -> Iterator[int]:
+    """The numbers of an iteration's sweeps, which their random numbers go by: none comes twice while learning."""
+    for k in range(repeats * state.iteration, repeats * (state.iteration + 1)):
+        # An approach makes fewer sweeps per iteration than the average before it, whose numbers would come again: each
+        # iteration then has MOST_SWEEPS numbers of its own. Paths and blocks take turns as before, by k modulo 4.
+        yield MOST_SWEEPS * state.iteration + k % MOST_SWEEPS if went_back(state) else k
