@@ -165,8 +165,17 @@ class DecimatedSamplesStep(SparseSamplesStep):
             return later
         late = mean(approach, cut_short=True)
         assert late is not None
-        middle = unflatten(late, state.couplings, self.problem.scales)
-        kept = largest(middle, final_shares(self.problem, self.learner))
-        chosen = Couplings(*(np.where(own, x, 0.0) for own, x in zip(kept, middle, strict=True)))
+        chosen = self._chosen(unflatten(late, state.couplings, self.problem.scales))
         history = later.history._replace(velocity=np.zeros_like(later.history.velocity))
         return replace(later, couplings=chosen, history=history)
+
+    def learned(self, state: EMState) -> Couplings:
+        """The mean; of an approach that was cut short, what an average would have begun with."""
+        if sampler_of(state).averages or state.outcome != "stalled":
+            return super().learned(state)
+        return self._chosen(SampledStep.learned(self, state))
+
+    def _chosen(self, middle: Couplings) -> Couplings:
+        """Those of the couplings that are kept in the end."""
+        kept = largest(middle, final_shares(self.problem, self.learner))
+        return Couplings(*(np.where(own, x, 0.0) for own, x in zip(kept, middle, strict=True)))

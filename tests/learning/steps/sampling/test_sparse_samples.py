@@ -148,3 +148,14 @@ def test_averaged_moves_shrink_and_zeros_rest(how: dict) -> None:
             np.array_equal(x != 0, y != 0) for x, y in zip(averaged[0].couplings, last.couplings, strict=True)
         )
     assert last.couplings == before.couplings
+
+
+@pytest.mark.parametrize("limit", [3, 12, 45])
+@pytest.mark.parametrize("decimate", [0.3, "known"])
+def test_a_decimated_fit_that_stalls_on_its_way_keeps_the_number_too(decimate: float | str, limit: int) -> None:
+    found = learn("gibbs", decimate=decimate, max_iterations=limit)
+    assert (found.outcome, found.state.sampler.averages) == ("stalled", False)
+    for name in REQUIRED:
+        x, true = getattr(found.couplings, name), getattr(TRUTH, name)
+        wanted = np.count_nonzero(true) if decimate == "known" else round(0.3 * x.size)
+        assert np.count_nonzero(x) == wanted
