@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from kising.arguments import INFER
 from kising.arrays import holds_arrays
+from kising.cores import check_threads
 from kising.estimators.averaging import each_chunk
 from kising.estimators.chunks import Chunk, Estimate, Weights, empty_estimate
 from kising.estimators.estep import EStep
@@ -88,7 +89,7 @@ def gradient(
     couplings, slices, estep = checked(
         couplings, visible, covariates, options, "gradient", sweeps=sweeps, seed=seed
     )
-    return checked_gradient(couplings.without_zero_M, slices, estep, threads=threads)
+    return checked_gradient(couplings.without_zero_M, slices, estep, threads=check_threads(threads))
 
 
 def checked_gradient(

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from kising.arguments import INFER
 from kising.arrays import holds_arrays
+from kising.cores import check_threads
 from kising.estimators.averaging import each_chunk
 from kising.estimators.chunks import Chunk, Estimate
 from kising.estimators.estep import EStep
@@ -90,10 +91,10 @@ def infer(
 
     `covariates` are the inputs of a network that has any. `sweeps` and `seed` are for estimators that sample.
     """
+    threads = check_threads(threads)
     couplings, slices, estep = checked(
         couplings, visible, covariates, options, "infer", sweeps=sweeps, seed=seed
     )
-
     couplings = couplings.lean
     if slices.coupled_by(couplings):
         return _path_moments(couplings, slices, estep, threads)

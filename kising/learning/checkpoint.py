@@ -17,6 +17,7 @@ from kising.model import Couplings
 def save(state: EMState) -> bytes:
     """The whole state, every bit of it."""
     buffer = io.BytesIO()
+    origin = {"estimator": state.estimator, "slices": state.slices}
     arrays: dict[str, Any] = {
         **_of_sampler(state.sampler),
         **_of_anchor(state.anchor),
@@ -26,6 +27,7 @@ def save(state: EMState) -> bytes:
         "held": np.array(state.held, dtype=np.int64),
         "trace": state.trace,
         "outcome": np.array(state.outcome),
+        **{name: np.array(x) for name, x in origin.items() if x is not None},
     }
     np.savez(buffer, **arrays)
     return buffer.getvalue()
@@ -146,6 +148,8 @@ def load(data: bytes) -> EMState:
             sampler=_sampler(found),
             anchor=_anchor(found),
             rounds=_rounds(found),
+            estimator=str(found["estimator"]) if "estimator" in found else None,
+            slices=int(found["slices"]) if "slices" in found else None,
         )
     except CheckpointError:
         raise

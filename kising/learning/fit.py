@@ -13,7 +13,7 @@ import numpy as np
 from kising.arguments import FIT, check_values
 from kising.arrays import holds_arrays
 from kising.conflicts import INPUTS
-from kising.cores import cores
+from kising.cores import check_threads, cores
 from kising.errors import InputError, RecordingWarning
 from kising.estimators.slices import Slices, slices_of
 from kising.learning.effort import iteration_limit
@@ -97,7 +97,12 @@ class Fit(Learned):
             return self.training_log_likelihood
         slices, _ = self._slices(visible, covariates)
         return log_likelihood(
-            self.couplings, slices, self.learner, self.estimator, seed=self.seed, threads=threads
+            self.couplings,
+            slices,
+            self.learner,
+            self.estimator,
+            seed=self.seed,
+            threads=check_threads(threads),
         )
 
     def forecast(self, visible: Any, covariates: Any = None, *, threads: int = 1) -> Array | list[Array]:
@@ -132,7 +137,7 @@ class Fit(Learned):
         missing. For a recording with several segments, a list with one such array per segment.
         """
         slices, segments = self._slices(visible, covariates)
-        rows = visible_states(self.couplings, slices, seed=self.seed, threads=threads)
+        rows = visible_states(self.couplings, slices, seed=self.seed, threads=check_threads(threads))
         return rows if len(segments.spins) == 1 else np.split(rows, np.cumsum(segments.lengths)[:-1])
 
     def simulate(self, length: int, covariates: Any = None, *, seed: Seed) -> Recording:
@@ -188,7 +193,8 @@ class Fit(Learned):
         return slices_of(visible, self.couplings, covariates)
 
     def _forecasts(self, slices: Slices, threads: int) -> Forecasts:
-        return forecasts(self.couplings, slices, seed=chain_seed(self.seed), threads=threads)
+        seed = chain_seed(self.seed)
+        return forecasts(self.couplings, slices, seed=seed, threads=check_threads(threads))
 
 
 def _by_segment(rows: Array, segments: Segments) -> Array | list[Array]:
@@ -230,7 +236,7 @@ def fit(
     diverges does not raise: its `outcome` is 'diverged'.
     """
     hidden = index(hidden)
-    threads = cores() if threads is None else threads
+    threads = cores() if threads is None else check_threads(threads)
     check_values("model", hidden=hidden)
     given, options = _start_apart(options)
     FIT.learner(options, {"model.hidden": hidden, "score.errors": errors}, function="fit")
@@ -305,8 +311,9 @@ def _start_apart(options: Mapping[str, Any]) -> tuple[Couplings | None, dict[str
 
 
 def _check_state(state: EMState, session: Session) -> None:
-    if not session.fits(state):
-        raise InputError(f"state: it belongs to another network, (Nv, Nh) = {state.couplings.K.shape}")
+    refusal = session.refusal(state)
+    if refusal is not None:
+        raise InputError(f"state: {refusal}")
     limit = iteration_limit(session.learner, session.problem.hidden, gaps=session.problem.slices.has_gaps)
     # A fit that crawled has ended, whatever its limit: errors and scores may still have to be made.
     if state.outcome == "stalled" and state.iteration < limit and not session.crawled(state):

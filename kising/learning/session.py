@@ -171,7 +171,8 @@ class Session:
 
     def begin(self) -> EMState:
         """The state before the first iteration."""
-        return self.step.begin(self.start, chain_seed(self.seed))
+        first = self.step.begin(self.start, chain_seed(self.seed))
+        return replace(first, estimator=self.step.estep.estimator.name, slices=self.problem.n_slices)
 
     def resume(self, saved: bytes | None) -> EMState | None:
         """The state of a checkpoint; None where there is none, or none that is sound and of such a network."""
@@ -181,17 +182,33 @@ class Session:
             state = load(saved)
         except CheckpointError:
             return None
-        return state if self.fits(state) else None
+        return state if self.refusal(state) is None else None
 
-    def fits(self, state: EMState) -> bool:
-        """Whether a state is that of a network of this size, with these optional blocks."""
-        problem = self.problem
+    def refusal(self, state: EMState) -> str | None:
+        """Why a state is not one of this session, and what to give instead; None where it may be."""
+        problem, name = self.problem, self.step.estep.estimator.name
         wanted = shapes(problem.n_visible, problem.hidden, problem.slices.n_inputs)
         if not problem.bias:
             wanted |= {"h": (0,), "b": (0,)}
         if not problem.hidden_couplings:
             wanted |= {"M": (problem.hidden, 0)}
-        return all(x.shape == wanted[name] for name, x in state.couplings._asdict().items())
+        if any(x.shape != wanted[block] for block, x in state.couplings._asdict().items()):
+            return f"it belongs to another network, (Nv, Nh) = {state.couplings.K.shape}"
+        if state.estimator not in (None, name):
+            return f"it was learned with estimator {state.estimator}; this fit uses {name}: give the same options as then"
+        if state.slices not in (None, problem.n_slices):
+            return (
+                f"it was learned from {state.slices} slices; the recording has {problem.n_slices}: give the same data "
+                "as then"
+            )
+        # An older version did not save either, but what it saved of a sampler tells.
+        chains = None if state.sampler is None else state.sampler.chains.shape
+        if (chains is None) != (self.step.chains_shape is None):
+            which = "no samples" if chains is None else "samples"
+            return f"it holds {which} of hidden spins; this fit uses {name}: give the same options as then"
+        if chains != self.step.chains_shape:
+            return "it was learned from another recording: give the same data as then"
+        return None
 
     def crawled(self, state: EMState) -> bool:
         """Whether learning stalled here because it crawled: what `conclude` saw when it ended, before the last row."""

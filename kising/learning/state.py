@@ -231,6 +231,10 @@ class EMState:
     """of steps that have a metric, once there is one"""
     rounds: Rounds | None = None
     """of learning from long recordings"""
+    estimator: str | None = None
+    """the one that learns; None: not known, in states that an older version saved"""
+    slices: int | None = None
+    """how many slices the recording has; None as above"""
 
     @property
     def iteration(self) -> int:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 import pytest
 from support.brute_force import gradient_of_bonds
 
-from kising import bond_scales, draw_couplings, fit, gradient, simulate
+from kising import bond_scales, draw_couplings, fit, gradient, infer, simulate
 from kising.errors import InputError
 from kising.learning.layout import slopes as blocks_of
 from kising.learning.scores import scales_of
@@ -253,3 +254,52 @@ def test_fits_are_printed_on_one_screen_and_compared_by_what_they_hold() -> None
     assert one != other
     assert "J=<8×8 float64>" in repr(one)
     assert len(repr(one)) < 2000
+
+
+def test_a_state_of_another_fit_is_refused_in_words() -> None:
+    _, visible, _ = problem(1, length=300)
+    exact, sampled = (fit(visible, 2, seed=3, estimator=x, max_iterations=5) for x in ("exact", "gibbs"))
+    for state, estimator in ((exact.state, "gibbs"), (exact.state, "bp"), (sampled.state, "exact")):
+        with pytest.raises(
+            InputError, match=f"state: it was learned with estimator [a-z]+; this fit uses {estimator}"
+        ):
+            fit(visible, 2, seed=3, estimator=estimator, max_iterations=9, state=state)
+    longer = problem(1, length=400)[1]
+    for found in (exact, sampled):
+        with pytest.raises(
+            InputError,
+            match="state: it was learned from 298 slices; the recording has 398: give the same data",
+        ):
+            fit(longer, 2, seed=3, estimator=found.estimator, max_iterations=5, state=found.state)
+
+
+def test_states_that_an_older_version_saved_are_checked_as_far_as_they_can_be() -> None:
+    _, visible, _ = problem(1, length=300)
+    exact, sampled = (fit(visible, 2, seed=3, estimator=x, max_iterations=5) for x in ("exact", "gibbs"))
+    older = [replace(found.state, estimator=None, slices=None) for found in (exact, sampled)]
+    for state, found in zip(older, (exact, sampled), strict=True):
+        again = fit(visible, 2, seed=3, estimator=found.estimator, max_iterations=5, state=state)
+        assert again.couplings == found.couplings
+    for state, estimator in zip(older, ("gibbs", "exact"), strict=True):
+        with pytest.raises(InputError, match=f"state: .* samples.*this fit uses {estimator}"):
+            fit(visible, 2, seed=3, estimator=estimator, max_iterations=9, state=state)
+    with pytest.raises(InputError, match="state: it was learned from another recording"):
+        fit(problem(1, length=400)[1], 2, seed=3, estimator="gibbs", max_iterations=5, state=older[1])
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_threads_are_at_least_one(threads: int) -> None:
+    truth, visible, _ = problem(1, length=300)
+    found = fit(visible, 2, seed=3, max_iterations=2)
+    gaps = np.where(np.arange(len(visible))[:, None] == 7, np.nan, visible)
+    for use in (
+        lambda: fit(visible, 2, seed=3, threads=threads),
+        lambda: infer(truth, visible, threads=threads),
+        lambda: gradient(truth, visible, threads=threads),
+        lambda: found.log_likelihood(visible, threads=threads),
+        lambda: found.forecast(visible, threads=threads),
+        lambda: found.forecast_log_likelihood(visible, threads=threads),
+        lambda: found.visible_states(gaps, threads=threads),
+    ):
+        with pytest.raises(InputError, match=f"threads={threads}: .*allowed: whole numbers from 1"):
+            use()

@@ -89,9 +89,7 @@ def test_no_random_number_twice_on_the_way_back(numbers, monkeypatch):
     monkeypatch.setattr(phases, "MOST_BATCHES", average // phases.FIRST_BATCH)
     monkeypatch.setattr(phases, "_average_drifts", lambda *_: True)
     limit = 2 * (LEAST_APPROACH + average) + 10
-    found = session(
-        VISIBLE[:100], Learner(estimator="gibbs", hidden_couplings=True, max_iterations=limit)
-    )
+    found = session(VISIBLE[:100], Learner(estimator="gibbs", hidden_couplings=True, max_iterations=limit))
     usual = []
     state, went_back = found.begin(), []
     while state.outcome == "running":

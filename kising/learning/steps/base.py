@@ -46,6 +46,11 @@ class Step(ABC):
         """The state before the first iteration; `seed` is for steps that sample."""
         return first_state(couplings)
 
+    @property
+    def chains_shape(self) -> tuple[int, int] | None:
+        """The shape of the chains that a state of it carries along; None for steps that do not sample."""
+        return None
+
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
         """Make the E-step: its gradient, and the state with all that goes along with it."""
         found = checked_gradient(state.couplings, self.problem.slices, self.estep_of(state), threads=threads)

@@ -63,6 +63,11 @@ class PathStep(SampledStep):
         sampler = begin_sampling(0, self.problem.hidden, sum(x.size for x in couplings), seed)
         return first_state(couplings, sampler._replace(chains=self._unknown(states)))
 
+    @property
+    def chains_shape(self) -> tuple[int, int]:
+        """One row per unknown spin."""
+        return int(np.count_nonzero(self.timeline.unknown(self.problem.hidden))), 1
+
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
         """A sweep of all paths, or several; at some iterations, the metric is recomputed."""
         sampler, timeline = state.sampler, self.timeline

@@ -79,6 +79,11 @@ class SampledStep(Step):
             couplings, begin_sampling(self.problem.n_slices, self.problem.hidden, n_couplings, seed)
         )
 
+    @property
+    def chains_shape(self) -> tuple[int, int]:
+        """One chain per slice."""
+        return self.problem.n_slices, self.problem.hidden
+
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
         """One sweep of all chains, or of the first ones; at some iterations, the metric is recomputed."""
         sampler = sampler_of(state)

@@ -123,7 +123,9 @@ def there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def states_of(max_iterations: int, **options) -> tuple[Session, list[EMState]]:
-    learner = Learner(**{"estimator": "gibbs", "bias": False, "noise": 1e-6} | options, max_iterations=max_iterations)
+    learner = Learner(
+        **{"estimator": "gibbs", "bias": False, "noise": 1e-6} | options, max_iterations=max_iterations
+    )
     session = Session.of(RECORDING, 2, learner, seed=5, scales=nominal_scales(8, 2))
     return session, list(session.states(session.begin()))
 
@@ -133,7 +135,11 @@ def states_of(max_iterations: int, **options) -> tuple[Session, list[EMState]]:
 def test_a_fit_that_went_back_to_full_steps_says_so_and_averages_what_there_is(after: int) -> None:
     session, states = states_of(APPROACH + AVERAGE + after)
     last = states[-1]
-    assert [x.sampler.averages for x in (states[APPROACH - 1], states[-after - 2], last)] == [True, True, False]
+    assert [x.sampler.averages for x in (states[APPROACH - 1], states[-after - 2], last)] == [
+        True,
+        True,
+        False,
+    ]
     found = session.result(last)
     text = f"back to full steps only {'1 iteration' if after == 2 else f'{after - 1} iterations'} ago"
     assert found.missing.startswith(f"J: {text}; K:")

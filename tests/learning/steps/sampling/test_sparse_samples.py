@@ -152,7 +152,9 @@ def test_averaged_moves_shrink_and_zeros_rest(how: dict) -> None:
 
 @pytest.mark.parametrize("limit", [3, 12, 45])
 @pytest.mark.parametrize("decimate", [0.3, "known"])
-def test_a_decimated_fit_that_stalls_on_its_way_keeps_the_number_too(decimate: float | str, limit: int) -> None:
+def test_a_decimated_fit_that_stalls_on_its_way_keeps_the_number_too(
+    decimate: float | str, limit: int
+) -> None:
     found = learn("gibbs", decimate=decimate, max_iterations=limit)
     assert (found.outcome, found.state.sampler.averages) == ("stalled", False)
     for name in REQUIRED:
