@@ -195,7 +195,10 @@ class Session:
         if any(x.shape != wanted[block] for block, x in state.couplings._asdict().items()):
             return f"it belongs to another network, (Nv, Nh) = {state.couplings.K.shape}"
         if state.estimator not in (None, name):
-            return f"it was learned with estimator {state.estimator}; this fit uses {name}: give the same options as then"
+            return (
+                f"it was learned with estimator {state.estimator}; this fit uses {name}: give the same options as "
+                "then"
+            )
         if state.slices not in (None, problem.n_slices):
             return (
                 f"it was learned from {state.slices} slices; the recording has {problem.n_slices}: give the same data "

@@ -27,8 +27,9 @@ oscillate. The gradient of approximate averages is not that of a likelihood. Div
 throw couplings far out; the mixture does not let that happen. Without fields the mean is good enough, and cheaper.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -44,12 +45,13 @@ from kising.estimators.steps import Steps
 from kising.learning.effort import LARGEST_METRIC
 from kising.learning.layout import Rows, from_rows, rows_of, slopes
 from kising.learning.state import Anchor, EMState, History, Mixture, Problem
-from kising.learning.steps.observed import observed_shares
 from kising.learning.steps.prior import Prior
 from kising.learning.steps.scaled import RIDGE, ScaledStep
 from kising.model import Array, BondScales, Couplings, Spins
 from kising.options import Learner
 from kising.seeds import random_stream
+
+T = TypeVar("T")
 
 SLICES = 4096
 # A sampler's metric has a matrix per row from this iteration on.
@@ -75,46 +77,24 @@ class Metric(NamedTuple):
 
 
 @dataclass
-class MetricCache:
-    """The metric of the last anchor. It takes long to make, and a state does not save it."""
+class LastAnchor(Generic[T]):
+    """What was made of the last anchor: it takes long to make, and a state does not save it."""
 
     anchor: Anchor | None = None
-    metric: Metric | None = None
-    shares: Couplings | None = None
+    made: T | None = None
 
-    def of(self, anchor: Anchor, recording: Slices | Spins, prior: Prior | None = None) -> Metric:
-        """The metric of an anchor; recomputed only if the anchor has changed."""
-        if self.metric is None or self.anchor is not anchor:
-            self.anchor, self.metric, self.shares = anchor, metric_of(anchor, recording, prior), None
-        return self.metric
-
-    def shares_of(self, anchor: Anchor, recording: Slices | Spins, prior: Prior | None) -> Couplings:
-        """`observed_shares` of an anchor; recomputed only if the anchor has changed."""
-        self.of(anchor, recording, prior)
-        if self.shares is None:
-            self.shares = observed_shares(anchor, recording)
-        return self.shares
-
-
-@dataclass
-class InformationCache:
-    """The matrices of the last anchor, not inverted."""
-
-    anchor: Anchor | None = None
-    found: Metric | None = None
-
-    def of(self, anchor: Anchor, recording: Slices | Spins, prior: Prior | None = None) -> Metric:
-        """`information_of` an anchor; recomputed only if the anchor has changed."""
-        if self.found is None or self.anchor is not anchor:
-            self.anchor, self.found = anchor, information_of(anchor, recording, prior)
-        return self.found
+    def of(self, anchor: Anchor, make: Callable[[Anchor], T]) -> T:
+        """What is made of an anchor; made again only if the anchor has changed."""
+        if self.made is None or self.anchor is not anchor:
+            self.anchor, self.made = anchor, make(anchor)
+        return self.made
 
 
 @dataclass(frozen=True)
 class MetricStep(ScaledStep):
     """Steps divided by each row's own information, accelerated."""
 
-    cache: MetricCache = field(default_factory=MetricCache)
+    metrics: LastAnchor[Metric] = field(default_factory=LastAnchor)
 
     @classmethod
     def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
@@ -130,7 +110,7 @@ class MetricStep(ScaledStep):
         """The gradient over the information of every row, once that is known."""
         if state.anchor is None:
             return super().direction(state, gradient)
-        metric = self.cache.of(state.anchor, self.problem.slices, self.prior)
+        metric = self.metrics.of(state.anchor, lambda x: metric_of(x, self.problem.slices, self.prior))
         return bounded(metric_step(metric, gradient), self.problem.scales)
 
     def comparable_history(self, state: EMState, direction: Couplings) -> History:

@@ -16,7 +16,7 @@ from kising.learning.steps import metric as module
 from kising.learning.steps.metric import (
     NOISY,
     SMOOTH,
-    MetricCache,
+    LastAnchor,
     bounded,
     complete_errors,
     is_due,
@@ -159,12 +159,28 @@ def test_a_state_that_was_saved_goes_on_by_the_same_metric(network, estimator: s
     assert after(elsewhere, read, 5) == after(learning, state, 5)
 
 
-def test_a_metric_is_made_once_for_each_anchor(network, monkeypatch: pytest.MonkeyPatch) -> None:
-    couplings, visible, chains = network
+def test_a_metric_is_made_once_for_each_anchor(network) -> None:
+    couplings, _, chains = network
     made = []
-    monkeypatch.setattr(module, "metric_of", lambda anchor, *_: made.append(anchor) or len(made))
-    cache, one, other = MetricCache(), *(of_chains(couplings, chains, k) for k in (4, 16))
-    assert [cache.of(anchor, visible) for anchor in (one, one, other, other, one)] == [1, 1, 2, 2, 3]
+    cache, one, other = LastAnchor(), *(of_chains(couplings, chains, k) for k in (4, 16))
+    last = [
+        cache.of(anchor, lambda x: made.append(x) or len(made)) for anchor in (one, one, other, other, one)
+    ]
+    assert last == [1, 1, 2, 2, 3]
+    assert made == [one, other, one]
+
+
+@pytest.mark.parametrize("how", [{}, {"l1": 1.0}, {"decimate": 0.5}])
+def test_information_is_computed_once_for_each_anchor(network, how, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, anchors = module.information_of, []
+    for place in ("metric", "sampling.sparse_samples"):
+        monkeypatch.setattr(
+            f"kising.learning.steps.{place}.information_of",
+            lambda anchor, *more: anchors.append(anchor) or real(anchor, *more),
+        )
+    learning = session(network, estimator="gibbs", **how)
+    after(learning, learning.begin(), 3)
+    assert len(anchors) == 2  # of iterations 0 and 1
 
 
 @pytest.mark.parametrize(

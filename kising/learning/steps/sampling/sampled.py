@@ -25,10 +25,19 @@ from kising.estimators.estep import EStep
 from kising.estimators.gibbs.chains import Chains
 from kising.estimators.gradient import Gradient, sampled_gradient
 from kising.learning.layout import flatten, places, unflatten
-from kising.learning.state import EMState, Problem, first_state
+from kising.learning.state import Anchor, EMState, Problem, first_state
 from kising.learning.steps.acceleration import within_reach
 from kising.learning.steps.base import Lack, Step, unsettled
-from kising.learning.steps.metric import Metric, MetricCache, complete_errors, is_due, metric_step, of_chains
+from kising.learning.steps.metric import (
+    LastAnchor,
+    Metric,
+    complete_errors,
+    is_due,
+    metric_of,
+    metric_step,
+    of_chains,
+)
+from kising.learning.steps.observed import observed_shares
 from kising.learning.steps.sampling.phases import (
     EXPONENT,
     LEAST_APPROACH,
@@ -65,7 +74,8 @@ class SampledStep(Step):
     """how fast steps shrink while couplings are averaged"""
     long_momentum: ClassVar[float] = LONG_MOMENTUM
     """the momentum of a long approach"""
-    cache: MetricCache = field(default_factory=MetricCache)
+    metrics: LastAnchor[Metric] = field(default_factory=LastAnchor)
+    shares: LastAnchor[Couplings] = field(default_factory=LastAnchor)
 
     @classmethod
     def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
@@ -111,7 +121,7 @@ class SampledStep(Step):
 
     def direction(self, state: EMState, gradient: Gradient) -> Couplings:
         """The noisy gradient over the information."""
-        return metric_step(self._metric(state), gradient)
+        return metric_step(self.metric(state), gradient)
 
     def settled(self, state: EMState, sizes: Sequence[float]) -> Sequence[bool]:
         """By the error of the mean: steps never vanish, and before there is a mean nothing has settled."""
@@ -181,15 +191,20 @@ class SampledStep(Step):
         flat = flatten(errors, self.problem.scales)
         return relative(flat, self._flat_errors(state), places(state.couplings))
 
-    def _metric(self, state: EMState) -> Metric:
+    def metric(self, state: EMState) -> Metric:
+        """The metric at the anchor."""
         assert state.anchor is not None
-        return self.cache.of(state.anchor, self.problem.slices, self.prior)
+        return self.metrics.of(state.anchor, self.metric_at)
+
+    def metric_at(self, anchor: Anchor) -> Metric:
+        """What steps are divided by."""
+        return metric_of(anchor, self.problem.slices, self.prior)
 
     def statistical_errors(self, state: EMState) -> Couplings:
         """Those of complete data, divided by the root of the share of information that is left."""
         assert state.anchor is not None
-        complete = complete_errors(self._metric(state), self.problem.n_slices, state.couplings)
-        shares = self.cache.shares_of(state.anchor, self.problem.slices, self.prior)
+        complete = complete_errors(self.metric(state), self.problem.n_slices, state.couplings)
+        shares = self.shares.of(state.anchor, lambda x: observed_shares(x, self.problem.slices))
         return Couplings(*(x / np.sqrt(share) for x, share in zip(complete, shares, strict=True)))
 
     def _flat_errors(self, state: EMState) -> Array:

@@ -23,7 +23,7 @@ from kising.estimators.sampling import Sampling
 from kising.learning.layout import UNIT, flatten, unflatten
 from kising.learning.state import Anchor, EMState, Problem
 from kising.learning.steps.acceleration import within_reach
-from kising.learning.steps.metric import SLICES, InformationCache
+from kising.learning.steps.metric import SLICES, LastAnchor, Metric, information_of
 from kising.learning.steps.sampling.phases import gain, mean, momentum, sampler_of
 from kising.learning.steps.sampling.sampled import SampledStep
 from kising.learning.steps.sparsity.decimated import (
@@ -47,13 +47,14 @@ PENALTY_SEED = 0
 class SparseSamplesStep(SampledStep):
     """Steps along noisy gradients that lead to zeros. Their `direction` includes gain and momentum."""
 
-    information: InformationCache = field(default_factory=InformationCache)
-
     def curvature(self, state: EMState) -> Curvature:
         """f C of every row, at the anchor."""
-        assert state.anchor is not None
-        found = self.information.of(state.anchor, self.problem.slices, self.prior)
+        found = self.metric(state)
         return Curvature(found.matrices, found.weights)
+
+    def metric_at(self, anchor: Anchor) -> Metric:
+        """Information that is not inverted: rows go to the minimum of a quadratic model."""
+        return information_of(anchor, self.problem.slices, self.prior)
 
     def carried(self, state: EMState) -> Couplings:
         """The share of the last move that is added to the next one."""
@@ -88,28 +89,11 @@ def _share_in_use(block: Array) -> float:
     return max(int(np.count_nonzero(block)), 1) / max(block.size, 1)
 
 
-@dataclass
-class PenaltyCache:
-    """λ of the last anchor. It takes some sweeps to find, and a state does not save it."""
-
-    anchor: Anchor | None = None
-    penalty: Couplings | None = None
-
-    def of(self, anchor: Anchor, problem: Problem, learner: Learner, estep: EStep) -> Couplings:
-        """λ at the couplings of an anchor; recomputed only if the anchor has changed."""
-        if self.penalty is None or self.anchor is not anchor:
-            sampled = estep.sampled(Sampling.brief(PENALTY_SEED))
-            found = checked_gradient(anchor.couplings, problem.slices.first(SLICES), sampled, threads=1)
-            self.anchor = anchor
-            self.penalty = penalties(found, problem.products, problem.n_slices, learner.l1)
-        return self.penalty
-
-
 @dataclass(frozen=True)
 class PenalisedSamplesStep(SparseSamplesStep):
     """Noisy steps with an l1 penalty."""
 
-    penalty: PenaltyCache = field(default_factory=PenaltyCache)
+    penalty: LastAnchor[Couplings] = field(default_factory=LastAnchor)
 
     @classmethod
     def applies(cls, learner: Learner, estep: EStep, problem: Problem) -> bool:
@@ -124,13 +108,19 @@ class PenalisedSamplesStep(SparseSamplesStep):
         curvature = Curvature(
             matrices._replace(**{k: x / share for k, x in matrices._asdict().items()}), freedom
         )
-        penalty = self.penalty.of(state.anchor, self.problem, self.learner, self.estep)
+        penalty = self.penalty.of(state.anchor, self._penalty_at)
         carried = self.carried(state)
         ahead = Couplings(*(x + dx for x, dx in zip(state.couplings, carried, strict=True)))
         step = penalised_step(ahead, gradient, curvature, penalty)
         # Where the minimum is at zero, the move is -x to the last bit.
         parts = zip(state.couplings, ahead, step, strict=True)
         return Couplings(*(np.where(y + dy == 0, -x, (y - x) + dy) for x, y, dy in parts))
+
+    def _penalty_at(self, anchor: Anchor) -> Couplings:
+        """λ at the couplings of an anchor."""
+        sampled = self.estep.sampled(Sampling.brief(PENALTY_SEED))
+        found = checked_gradient(anchor.couplings, self.problem.slices.first(SLICES), sampled, threads=1)
+        return penalties(found, self.problem.products, self.problem.n_slices, self.learner.l1)
 
 
 @dataclass(frozen=True)

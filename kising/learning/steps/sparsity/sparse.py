@@ -17,7 +17,15 @@ import numpy as np
 from kising.estimators.gradient import Gradient
 from kising.learning.layout import Rows, from_rows, rows_of, slopes
 from kising.learning.state import EMState, History, SpinProducts
-from kising.learning.steps.metric import InformationCache, anchored, fits, has_fields, is_due
+from kising.learning.steps.metric import (
+    LastAnchor,
+    Metric,
+    anchored,
+    fits,
+    has_fields,
+    information_of,
+    is_due,
+)
 from kising.learning.steps.scaled import ScaledStep, complete_information, freedom_of, ridged
 from kising.model import Array, Couplings
 
@@ -38,7 +46,7 @@ class Curvature(NamedTuple):
 class SparseStep(ScaledStep):
     """A scaled step that leads to zeros."""
 
-    cache: InformationCache = field(default_factory=InformationCache)
+    information: LastAnchor[Metric] = field(default_factory=LastAnchor)
 
     def observe(self, state: EMState, *, threads: int) -> tuple[EMState, Gradient]:
         """The E-step; where fields are learned, the matrices of rows are recomputed at some iterations."""
@@ -50,7 +58,9 @@ class SparseStep(ScaledStep):
         """f C of every row, as far as it is known."""
         if state.anchor is None:
             return averaged(gradient, self.problem.products)
-        found = self.cache.of(state.anchor, self.problem.slices, self.prior)
+        found = self.information.of(
+            state.anchor, lambda x: information_of(x, self.problem.slices, self.prior)
+        )
         return Curvature(found.matrices, found.weights)
 
     def comparable_history(self, state: EMState, direction: Couplings) -> History:
