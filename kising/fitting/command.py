@@ -32,6 +32,7 @@ from kising.sweep.drive.signals import StopRequest
 
 if TYPE_CHECKING:
     from kising.fitting.progress import Display
+    from kising.fitting.saved_state import SavedState
     from kising.learning.fit import Fit
     from kising.learning.selection import Choice
     from kising.learning.state import EMState
@@ -180,6 +181,8 @@ class _Work:
     report: Callable[[str], None]
     stream: TextIO
     stop: StopRequest
+    saved: SavedState | None = field(default=None, init=False)
+    """the checkpoint of the fit that was made last"""
 
     def to_file(self, target: Path) -> bool:
         """Fit, and write one file."""
@@ -199,7 +202,8 @@ class _Work:
             display.show("drawing the page", "", None)
             files = self._files(found, choice)
         write_results(self.folder, files, CLOSING)
-        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        if self.saved is not None:
+            self.saved.remove()
         self._conclude(found, f"results: {shown}/index.html, edges.csv, couplings.npz, fit.json")
         return found.outcome == "converged"
 
@@ -256,7 +260,7 @@ class _Work:
         saved, state = None, None
         if self.folder is not None:
             known = identity(data_hash(segments), hidden, request.seed, FIT.of_learner(learner))
-            saved = SavedState(self.folder / CHECKPOINT, known, self.report)
+            saved = self.saved = SavedState(self.folder / CHECKPOINT, known, self.report)
             state = saved.load()
             if state is not None:
                 self.report(f"resuming from the checkpoint: {title}, iteration {state.iteration}")
