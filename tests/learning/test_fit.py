@@ -9,6 +9,7 @@ from support.brute_force import gradient_of_bonds
 
 from kising import bond_scales, draw_couplings, fit, gradient, infer, simulate
 from kising.errors import InputError
+from kising.estimators.registry import ESTIMATORS
 from kising.learning.layout import slopes as blocks_of
 from kising.learning.scores import scales_of
 from kising.learning.session import Session
@@ -179,7 +180,7 @@ def test_a_reckless_rate_diverges_with_flags_and_without_an_exception() -> None:
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("estimator", ["exact", "bp", "tap", "mean-field"])
+@pytest.mark.parametrize("estimator", [each.name for each in ESTIMATORS])
 @pytest.mark.parametrize("length", [3, 10])
 def test_hopelessly_short_data_end_with_a_verdict(estimator: str, length: int, bias: bool) -> None:
     """`fit` refuses such recordings, or warns of them; runs of a sweep may be as short."""
