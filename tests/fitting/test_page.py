@@ -9,6 +9,7 @@ import pytest
 from support.browsers import BROWSER, look_at_figures
 
 from kising import draw_couplings, fit, simulate
+from kising.fitting.figures.activity import activity_figure
 from kising.fitting.page import page, verdict
 from kising.fitting.record import record
 from kising.learning.selection import Choice, choose_hidden
@@ -142,3 +143,22 @@ def test_a_browser_shows_every_figure_within_the_window(name, width, pages, tmp_
     assert seen["overflow"] <= 0
     assert seen["small"] == 0
     assert seen["narrowest"] >= min(width, 400) - 60
+
+
+@pytest.mark.parametrize(
+    ("share", "coupled", "grey", "given"),
+    [
+        (0.0, False, "black is +1.", "the visible ones at the steps before, at and after"),
+        (0.1, False, "black is +1, grey is missing.", "the whole stretch shown"),
+        (0.0, True, "black is +1.", "the whole stretch shown"),
+    ],
+)
+def test_the_raster_says_what_its_colours_are_and_what_hidden_states_are_given(
+    share, coupled, grey, given
+) -> None:
+    data = simulate(draw_couplings(4, 1, seed=1, bias=0.2), 300, seed=2).visible
+    data = np.where(np.random.default_rng(3).random(data.shape) < share, np.nan, data)
+    found = fit(data, 1, seed=3, max_iterations=2, estimator="exact", hidden_couplings=coupled)
+    caption = activity_figure(found, as_segments(data))[1]
+    assert grey in caption
+    assert f"each hidden spin given {given}: red" in caption

@@ -39,11 +39,15 @@ def activity_figure(found: Fit, segments: Segments) -> tuple[str, str]:
     )
     where = "" if len(segments.spins) == 1 else f" of segment {longest}, the longest"
     fewer = f", {SPINS} of {spins.shape[1]} spins" if spins.shape[1] > SPINS else ""
-    caption = f"The first {len(spins)} steps{where}{fewer}; black is +1."
+    missing = "" if shown.all() else ", grey is missing"
+    caption = f"The first {len(spins)} steps{where}{fewer}; black is +1{missing}."
     if hidden.shape[1]:
+        # With M or missing entries, steps depend on each other.
+        alone = spins.all() and not found.couplings.M.any()
+        given = "the visible ones at the steps before, at and after" if alone else "the whole stretch shown"
         caption += (
-            " Below, the mean of each hidden spin given the visible ones at the steps before, at and after: red is +1, "
-            "blue is -1, white is unknown. Signs and order of hidden spins are arbitrary."
+            f" Below, the mean of each hidden spin given {given}: red is +1, blue is -1, white is unknown. Signs and "
+            "order of hidden spins are arbitrary."
         )
     return figure, caption
 
