@@ -265,8 +265,9 @@ class EStep(Section):
         str,
         Option(
             kind=Choice("a precision", ("auto", "float64", "float32")),
-            help="Precision of the messages; float32 takes half the time and gives about 4 digits. auto: float32 while "
-            "couplings are learned from a long recording, until their steps are very small; else float64.",
+            help="Precision of the messages; float32 takes about two thirds of the time; averages of single slices "
+            "then have about 4 digits. auto: float32 while couplings are learned from a long recording, until their "
+            "steps are very small; else float64.",
             applies=(_iterated, _read("learner.estep.precision")),
             since=2,
             argument="precision",

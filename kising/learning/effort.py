@@ -16,8 +16,8 @@ PILOT_SLICES: Final = 5_000
 PILOT_ITERATIONS: Final = 60
 """how many slices each of several starts learns from, and for how many iterations, before the likeliest is chosen"""
 EARLY_ITERATIONS: Final = 20
-"""most iterations of estimators that are not exact on part of a long recording before the first on all of it: couplings
-are then further from the end than few slices can tell"""
+"""most iterations of estimators that are not exact on part of a long recording before the first on all of it: far from
+the end, a few slices are enough to show the way"""
 ROUND: Final = 6
 """most such iterations between two that go through all slices (`learning.steps.rounds`)"""
 USUALLY_EARLY: Final = 12

@@ -127,7 +127,7 @@ class History(NamedTuple):
     """number of iterations in a row in which it has become smaller"""
     velocity: Array
     """the last move, where steps have momentum: of plain ascent in units of the couplings, of samples in those of the
-    bond scale, (n,)"""
+    bond scale and as it was before it was shortened (`within_reach`), towards sparse couplings as it was made, (n,)"""
     marks: Array
     """earlier couplings, oldest first, of steps that look back at how far they have come, (k, n); else empty"""
 

@@ -11,8 +11,8 @@ chains: with p the chance of σ_a = +1 given all others, and f_i^± the fields w
     L_aj   ⟨ 4 p(1-p) ⟩                                     of     ⟨ 1 - tanh² B_a ⟩,  the same for b_a and G_a
 
 With M, hidden spins act on hidden ones as on visible ones, so a column of M is as one of K. A coupling M_ab has the
-smaller share of that and of row a. The other hidden spins are not observed either: the true share is smaller, and so is
-what it lets pass as converged.
+smaller share of that and of row a. The other hidden spins are not observed either: the true share is smaller, so the
+true statistical error is larger and the verdict errs on the strict side.
 """
 
 from typing import NamedTuple

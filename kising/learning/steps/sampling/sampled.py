@@ -164,7 +164,9 @@ class SampledStep(Step):
         return replace(state, couplings=couplings, history=history, sampler=sampler)
 
     def move(self, state: EMState, direction: Couplings) -> tuple[Couplings, Array]:
-        """The next couplings, and the move to them, which momentum goes by."""
+        """The next couplings, and the move that momentum goes by: the one to them, but as it was before `within_reach`
+        shortened it.
+        """
         sampler, scales = sampler_of(state), self.problem.scales
         velocity = gain(sampler, self.exponent) * flatten(direction, scales)
         velocity = velocity + momentum(sampler, self.long_momentum) * state.history.velocity
@@ -212,7 +214,7 @@ class SampledStep(Step):
 
 
 def slices_used(n_slices: int, iteration: int) -> int:
-    """How many slices an iteration goes through: few at first, while couplings are further from the end than few slices
-    can tell.
+    """How many slices an iteration goes through: few at first, because far from the end a few slices are enough to show
+    the way.
     """
     return n_slices if iteration >= MOMENTUM_FROM else min(n_slices, max(LEAST_SLICES, n_slices // 8))

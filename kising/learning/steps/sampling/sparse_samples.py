@@ -62,7 +62,9 @@ class SparseSamplesStep(SampledStep):
         return unflatten(velocity, state.couplings, self.problem.scales)
 
     def move(self, state: EMState, direction: Couplings) -> tuple[Couplings, Array]:
-        """The step as it is, but for one that is too long. Couplings whose step ends at zero are at zero."""
+        """The step as it is, but for one that is too long; momentum goes by the move that was made. Couplings whose
+        step ends at zero are at zero.
+        """
         new = within_reach(state.couplings, direction, self.problem.scales)
         triples = zip(new, state.couplings, direction, strict=True)
         new = Couplings(*(np.where(x + dx == 0, 0.0, y) for y, x, dx in triples))
