@@ -57,9 +57,8 @@ RUN_OVERHEAD: Final = 4e5  # operations: drawing seeds, checking arguments, maki
 ITERATION_OVERHEAD: Final = 8e5  # operations of an EM iteration, whatever the length of the recording
 WORKER_BYTES: Final = 330_000_000  # a worker process with its libraries and compiled kernels
 CHUNK_BYTES: Final = 4096 * 8  # a float64 column of a chunk of slices
-_KEPT: Final = (
-    500  # finished runs at most that a price is the median of, and that count when more are measured
-)
+# Finished runs: the most that a price is the median of, and the most that count when others are measured later.
+_KEPT: Final = 500
 _FEW: Final = 8  # of fewer runs, most may have compiled
 
 _LARGEST_CACHE: Final = 10_000_000  # bytes
