@@ -98,7 +98,7 @@ def test_errors_of_a_fit_do_not_depend_on_where_the_inputs_are() -> None:
 def test_monte_carlo_errors_of_biases_are_those_for_the_inputs_as_they_were() -> None:
     """In the errors of a fit as in those that are added later."""
     _, visible, u = recording(600)
-    how = {"seed": 2, "estimator": "gibbs", "max_iterations": 90, "threads": 1}
+    how = {"seed": 2, "estimator": "gibbs", "max_iterations": 55, "threads": 1}
     fitted = fit(visible, 2, covariates=u + FAR, errors=True, **how)
     noise, errors = fitted.monte_carlo_error, fitted.standard_error
     assert all(np.all(error >= x) for error, x in zip(errors, noise, strict=True))
