@@ -68,3 +68,8 @@ def _fold(word: str) -> str:
 def plural(count: int, noun: str) -> str:
     """A number with its noun: 1 run, 2 runs."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def agree(count: int, one: str, several: str) -> str:
+    """The form of a verb that goes with a number."""
+    return one if count == 1 else several

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kising.errors import ShrinkError, StaleError, StoreError
-from kising.messages import plural
+from kising.messages import agree, plural
 from kising.report.results import Results
 from kising.sweep.drive.conductor import Observer, Policy, conduct
 from kising.sweep.drive.cost import CostModel
@@ -200,7 +200,7 @@ def run(spec: SweepSpec, path: Path, session: Session) -> Results:
             frames = tables.write()
             lacking = plan.n_runs - outcome.unfinished - len(frames.runs)
             if lacking > 0:
-                verb = "is" if lacking == 1 else "are"
+                verb = agree(lacking, "is", "are")
                 raise StoreError(
                     f"{path}: {plural(lacking, 'finished run')} {verb} missing from the tables, "
                     "because parts vanished or were damaged while this ran: run the same command again"
@@ -249,7 +249,7 @@ def _report_parts(plan: Plan, scan: Scan, todo: _Mask, path: Path, say: Say) -> 
         say(f"{path / 'parts' / name} is not a part: left alone, not read")
     left_out = len(orphans(plan, scan))
     if left_out:
-        verb = "is" if left_out == 1 else "are"
+        verb = agree(left_out, "is", "are")
         say(
             f"{plural(left_out, 'finished run')} in {path} {verb} not in this plan ({_edited(plan)}): kept in parts/, "
             "left out of the tables"
@@ -304,7 +304,7 @@ def _conduct(
             forecast=Forecast(work_of(plan, todo, costs), costs),
         )
     for reason, count in checkpoints.refused.items():
-        verb = "was" if count == 1 else "were"
+        verb = agree(count, "was", "were")
         session.say(f"{plural(count, 'checkpoint')} of long runs {verb} not kept: {reason}")
     costs.settle()
     costs.save()

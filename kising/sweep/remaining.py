@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kising.messages import listing, plural
+from kising.messages import agree, listing, plural
 from kising.sweep.store.artifacts import lacking_artifacts
 
 if TYPE_CHECKING:
@@ -73,6 +73,6 @@ class Standing:
         """That there are stale rows, in words."""
         count = int(self.stale.sum())
         return (
-            f"{plural(count, 'finished run')} {'was' if count == 1 else 'were'} made by numerics version "
+            f"{plural(count, 'finished run')} {agree(count, 'was', 'were')} made by numerics version "
             f"{listing(map(str, self.versions))}, this is version {numerics}"
         )

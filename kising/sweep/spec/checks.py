@@ -8,7 +8,7 @@ from typing import Any
 
 from kising.conflicts import INPUTS, RULES, Rule
 from kising.estimators import registry
-from kising.messages import listing, show
+from kising.messages import agree, listing, show
 from kising.option_types import Gate, Leaf, leaves_of
 from kising.options import GATE_KEYS, LEAVES, Header, Keep, unused_keys
 from kising.sweep.spec.axes import MAX_POINTS, Axes
@@ -104,7 +104,7 @@ def _named(culprits: Mapping[int, None]) -> str:
     first = [show(culprit) for culprit in itertools.islice(culprits, MAX_NAMED)]
     more = len(culprits) - len(first)
     words = listing(first) + (f" and {more} more" if more else "")
-    return f"{words} {'is' if len(culprits) == 1 else 'are'}"
+    return f"{words} {agree(len(culprits), 'is', 'are')}"
 
 
 def _idle_axes(document: Document, axes: Axes, task: str | None) -> Iterator[Problem]:

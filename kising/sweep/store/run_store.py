@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kising.errors import StoreError
-from kising.messages import plural
+from kising.messages import agree, plural
 from kising.regular_files import open_regular, read_regular
 from kising.sweep.store.artifacts import RunArtifacts
 from kising.sweep.store.atomic import AtomicFile, make_directory
@@ -118,7 +118,7 @@ class Store:
         """Raise StoreError if a part has vanished: tables made without it would hide that."""
         vanished = self._inventory().vanished
         if vanished:
-            rows, verb = plural(sum(vanished.values()), "row"), "has" if len(vanished) == 1 else "have"
+            rows, verb = plural(sum(vanished.values()), "row"), agree(len(vanished), "has", "have")
             raise StoreError(
                 f"{self.directory.path}: {plural(len(vanished), 'part')} with {rows} {verb} vanished; "
                 f"`kising run {self.directory.path}` repeats their runs"

@@ -103,7 +103,8 @@ class PathStep(SampledStep):
 
 def numbers_of_sweeps(state: EMState, repeats: int) -> Iterator[int]:
     """The numbers of an iteration's sweeps, which their random numbers go by: none comes twice while learning."""
+    again = went_back(state)
     for k in range(repeats * state.iteration, repeats * (state.iteration + 1)):
         # An approach makes fewer sweeps per iteration than the average before it, whose numbers would come again: each
         # iteration then has MOST_SWEEPS numbers of its own. Paths and blocks take turns as before, by k modulo 4.
-        yield MOST_SWEEPS * state.iteration + k % MOST_SWEEPS if went_back(state) else k
+        yield MOST_SWEEPS * state.iteration + k % MOST_SWEEPS if again else k

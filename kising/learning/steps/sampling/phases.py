@@ -133,11 +133,13 @@ def mean(sampler: Sampler, *, cut_short: bool = False, near: bool = False) -> Ar
     """The average so far, in units of the bond scale; None before averaging began, unless the approach was cut short
     and its last third must do, or, where it began `near` the end, all of it.
     """
-    late = _late(sampler)
-    if cut_short and not sampler.averages and len(late):
-        middle: Array = late.mean(axis=0)
-        return middle
-    if not (sampler.averages or (cut_short and near)) or not sampler.iterations:
+    if not sampler.averages:
+        if cut_short and len(late := _late(sampler)):
+            middle: Array = late.mean(axis=0)
+            return middle
+        if not (cut_short and near):
+            return None
+    if not sampler.iterations:
         return None
     average: Array = np.sum(sampler.batches, axis=0) / sampler.iterations
     return average

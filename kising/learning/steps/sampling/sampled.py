@@ -174,7 +174,8 @@ class SampledStep(Step):
 
     def learned(self, state: EMState) -> Couplings:
         """The mean, once there is one; of an approach that was cut short, the mean of its last third."""
-        average = mean(sampler_of(state), cut_short=state.outcome == "stalled", near=went_back(state))
+        stalled = state.outcome == "stalled"
+        average = mean(sampler_of(state), cut_short=stalled, near=stalled and went_back(state))
         return (
             state.couplings if average is None else unflatten(average, state.couplings, self.problem.scales)
         )

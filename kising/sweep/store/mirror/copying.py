@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from kising.errors import InputError, KisingError, LockedError, StoreError
-from kising.messages import plural
+from kising.messages import agree, plural
 from kising.regular_files import read_regular
 from kising.sweep.store.atomic import atomic_write, make_directory
 from kising.sweep.store.directory import SweepDirectory
@@ -234,7 +234,7 @@ class Mirror:
         if log is not None:
             atomic_write(directory.parts_log, log[0])
         if fetched:
-            verb = "was" if fetched == 1 else "were"
+            verb = agree(fetched, "was", "were")
             self._say(f"{plural(fetched, 'part')} {verb} fetched from the mirror {self.url}")
 
     def _copy(self, *, tables: bool = False) -> None:
